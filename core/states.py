@@ -29,34 +29,34 @@ class DocumentedEnum(StrEnum):
 class JobState(DocumentedEnum):
     """State of a job, as its owner sees it."""
 
-    QUEUED = "queued", "Waits for a lease and a node. Its reason says what it waits for."
+    QUEUED = "queued", "Waits for a lease and a node; its reason gives the cause."
     STARTING = "starting", "Has an attempt on its nodes that has not made its first step."
     RUNNING = "running", "Trains: its attempt has made a step."
     STOPPING = "stopping", "Was asked to stop; its ranks save a checkpoint and end."
     PAUSED = "paused", "Keeps its checkpoints and waits until its owner resumes it."
     SUCCEEDED = "succeeded", "Finished its steps, and its last checkpoint is in the store."
-    FAILED = "failed", "Ended without a result and is not tried again by itself."
-    CANCELLED = "cancelled", "Was given up by its owner, by staff, or by its agenda."
+    FAILED = "failed", "Ended without a result and is not retried automatically."
+    CANCELLED = "cancelled", "Was cancelled by its owner, by staff, or by its agenda."
 
 
 class AttemptState(DocumentedEnum):
     """State of one try at running a job on its nodes."""
 
-    ASSIGNED = "assigned", "Has nodes and slots; not all of its nodes have taken it up."
-    STARTING = "starting", "Every node has taken it up and prepares its ranks."
+    ASSIGNED = "assigned", "Has nodes and slots; not all of its nodes have accepted it."
+    STARTING = "starting", "Every node has accepted it and prepares its ranks."
     RUNNING = "running", "Has made a step."
     STOPPING = "stopping", "Was asked to stop; its ranks save a checkpoint and end."
-    EXITED = "exited", "Is over on every node. Its outcome says why."
+    EXITED = "exited", "Has ended on every node; its outcome gives the cause."
 
 
 class LeaseState(DocumentedEnum):
     """State of the exclusive use of a node for some hours."""
 
-    BOOKED = "booked", "Holds hours that have not begun, or whose node is not ready yet."
+    BOOKED = "booked", "Holds hours that have not begun, or its node is not ready yet."
     ACTIVE = "active", "The node is its owner's: jobs may start in it."
     ENDING = "ending", "Nothing starts in it any more; its jobs save and stop, the node is cleaned."
-    ENDED = "ended", "Is over; its hours and its node are free."
-    CANCELLED = "cancelled", "Was given back or taken back before it began."
+    ENDED = "ended", "Has ended; its hours and its node are free."
+    CANCELLED = "cancelled", "Was cancelled by its owner or taken back before it began."
 
 
 class NodeState(DocumentedEnum):
@@ -64,11 +64,11 @@ class NodeState(DocumentedEnum):
 
     PENDING = "pending", "Enrolled, but never heard from."
     READY = "ready", "Takes leases and jobs."
-    DRAINING = "draining", "Takes no new lease; what runs on it goes on to its end."
+    DRAINING = "draining", "Takes no new lease; running jobs continue to their end."
     MAINTENANCE = "maintenance", "Out of service for staff, with nothing running on it."
-    DIRTY = "dirty", "Has not proved itself clean after a lease; takes none until it does."
+    DIRTY = "dirty", "Has not proved itself clean after a lease; takes no lease until it does."
     QUARANTINED = "quarantined", "Taken out of service by staff at once, because it is not trusted."
-    RETIRED = "retired", "Gone for good; its token is revoked."
+    RETIRED = "retired", "Removed permanently; its token is revoked."
 
 
 class Outcome(DocumentedEnum):
@@ -76,9 +76,9 @@ class Outcome(DocumentedEnum):
 
     SUCCEEDED = "succeeded", "The training finished its steps, or the program ended with 0."
     USER_ERROR = "user_error", "The program failed or crashed by itself, or broke a limit."
-    DIVERGED = "diverged", "The loss became NaN or infinite, or left the bound that was set for it."
-    OUT_OF_MEMORY = "out_of_memory", "A GPU or the machine had no more memory for it."
-    BAD_DATA = "bad_data", "The dataset or the tokenizer can't be used as the spec asks."
+    DIVERGED = "diverged", "The loss became NaN or infinite, or exceeded its limit."
+    OUT_OF_MEMORY = "out_of_memory", "A GPU or the machine ran out of memory."
+    BAD_DATA = "bad_data", "The dataset or the tokenizer cannot be used as the spec asks."
     BAD_CHECKPOINT = "bad_checkpoint", "The checkpoint to start from is damaged or does not fit."
     START_FAILED = (
         "start_failed",
@@ -87,10 +87,13 @@ class Outcome(DocumentedEnum):
     STALLED = "stalled", "A rank stopped answering its peers, made no step, or did not end."
     KILLED = "killed", "Something other than Trainyard killed a rank or its launcher."
     TIME_LIMIT = "time_limit", "Its wall time was used up."
-    NODE_LOST = "node_lost", "The node was restarted under it, or was given up."
-    SHIM_LOST = "shim_lost", "The process that watched over it on the node is gone."
-    PREEMPTED = "preempted", "The platform, or its owner, took its nodes away; it goes on later."
-    LEASE_ENDED = "lease_ended", "Its lease was over; it goes on in the next one."
+    NODE_LOST = "node_lost", "The node was restarted while the attempt ran, or was declared lost."
+    SHIM_LOST = "shim_lost", "The process that supervised it on the node (the shim) is gone."
+    PREEMPTED = (
+        "preempted",
+        ("The platform or its owner took its nodes away; the job continues later."),
+    )
+    LEASE_ENDED = "lease_ended", "Its lease ended; the job continues in the next one."
     PAUSED = "paused", "Its owner or staff paused it."
     CANCELLED = "cancelled", "Its owner or staff cancelled it."
 
@@ -99,8 +102,8 @@ class Desired(DocumentedEnum):
     """The end that the owner of a job desires."""
 
     RUN = "run", "Run it until it has finished."
-    PAUSE = "pause", "Stop it with a checkpoint and keep it."
-    CANCEL = "cancel", "Stop it for good."
+    PAUSE = "pause", "Stop it with a checkpoint and keep it paused."
+    CANCEL = "cancel", "Stop it permanently."
 
 
 J, A, L, N = JobState, AttemptState, LeaseState, NodeState
@@ -129,9 +132,9 @@ JOB_EDGES: dict[JobState, dict[JobState, str]] = {
         J.QUEUED: "the attempt exited and is retried",
     },
     J.STOPPING: {
-        J.QUEUED: "the attempt exited; the job goes on later",
+        J.QUEUED: "the attempt exited; the job continues later",
         J.PAUSED: "the attempt exited; its owner wants a pause",
-        J.CANCELLED: "the attempt exited; its owner wants no more",
+        J.CANCELLED: "the attempt exited; its owner wants it cancelled",
         J.FAILED: "the attempt exited and is not retried, or its wall time is used up",
         J.SUCCEEDED: "the attempt finished before it was told to stop",
     },
@@ -141,9 +144,9 @@ JOB_EDGES: dict[JobState, dict[JobState, str]] = {
 }
 ATTEMPT_EDGES: dict[AttemptState, dict[AttemptState, str]] = {
     A.ASSIGNED: {
-        A.STARTING: "every node has taken it up",
+        A.STARTING: "every node has accepted it",
         A.STOPPING: "its job is asked to stop",
-        A.EXITED: "it ended, or no node took it up in time",
+        A.EXITED: "it ended, or no node accepted it in time",
     },
     A.STARTING: {
         A.RUNNING: "the first step is reported",
@@ -159,7 +162,7 @@ ATTEMPT_EDGES: dict[AttemptState, dict[AttemptState, str]] = {
 }
 LEASE_EDGES: dict[LeaseState, dict[LeaseState, str]] = {
     L.BOOKED: {
-        L.ACTIVE: "its time has come and its node is ready and clean",
+        L.ACTIVE: "its start has come and its node is ready and clean",
         L.CANCELLED: "its owner gives it back, or staff, a fault or a clean-up takes it",
     },
     L.ACTIVE: {L.ENDING: "its usable end has come, or it is given or taken back"},
@@ -176,23 +179,23 @@ NODE_EDGES: dict[NodeState, dict[NodeState, str]] = {
         N.RETIRED: "an administrator retires it",
     },
     N.DRAINING: {
-        N.READY: "staff put it back to work",
+        N.READY: "staff put it back into service",
         N.MAINTENANCE: "nothing runs on it any more",
         N.DIRTY: "a lease ended without proof that the node is clean",
         N.QUARANTINED: "staff take it out of service",
         N.RETIRED: "an administrator retires it",
     },
     N.MAINTENANCE: {
-        N.READY: "staff put it back to work",
+        N.READY: "staff put it back into service",
         N.RETIRED: "an administrator retires it",
     },
     N.DIRTY: {
-        N.READY: "it reports itself clean, or staff put it back to work",
+        N.READY: "it reports itself clean, or staff put it back into service",
         N.QUARANTINED: "staff take it out of service",
         N.RETIRED: "an administrator retires it",
     },
     N.QUARANTINED: {
-        N.READY: "staff put it back to work",
+        N.READY: "staff put it back into service",
         N.RETIRED: "an administrator retires it",
     },
     N.RETIRED: {},

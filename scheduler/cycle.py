@@ -186,9 +186,9 @@ def hold_back(scheduler: Scheduler, world: Snapshot) -> list[WaitingJob]:
                 JobState.PAUSED,
                 now=world.now,
                 reason_code=ReasonCode.HELD,
-                message=f"Held: it was stopped {job.in_vain} times in a row before it had saved a "
-                "checkpoint. Let it save more often (checkpoint.every_steps), or book it a longer "
-                "lease; then resume it.",
+                message=f"Held: it was stopped {job.in_vain} times in a row before it had "
+                "saved a checkpoint. Save more often (checkpoint.every_steps), or "
+                "book a longer lease for it; then resume it.",
                 actor=ACTOR,
                 desired=Desired.PAUSE,
             )
@@ -455,7 +455,10 @@ def let_in(
     nodes = [place.node for place in places]
     walk_ins.granted(session, row.user_id, nodes, end=min(ends), now=now, replaces=held)
     hosts = in_words([place.node.name for place in places])
-    message = f"Uses hours on {hosts} to which nobody has come; it saves and leaves when they do."
+    message = (
+        f"Runs as a preemptible guest in hours on {hosts} that their owner is not "
+        "using; it saves and leaves when the owner comes."
+    )
     note(session, row.id, "guest", now=now, message=message, actor=ACTOR)
 
 
@@ -469,8 +472,8 @@ def walk_in(
     """
     nodes = locked_nodes(session, placement.node_ids)
     until = clock(placement.hold_end, now)
-    how = "and goes on later" if placement.is_cut else "at most"
-    lent = " It is borrowed: a lab may take its share back." if placement.is_borrowed else ""
+    how = "and continues later" if placement.is_cut else "at most"
+    lent = " It is borrowed: another lab may reclaim its share." if placement.is_borrowed else ""
     taken = leases.take_together(
         session,
         list(nodes.values()),
@@ -484,7 +487,7 @@ def walk_in(
         grace_s=scheduler.policy.grid.grace_s,
         now=now,
         actor=ACTOR,
-        message=f"Walk-in for {row.name}, to {until} {how}.{lent}",
+        message=f"Walk-in for {row.name}, until {until} {how}.{lent}",
     )
     lease_on = {lease.node_id: lease for lease in taken}
     return [

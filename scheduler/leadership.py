@@ -52,8 +52,9 @@ class Leadership:
         renew_s = ttl_s / 3 if renew_s is None else renew_s
         if renew_s * 2 >= ttl_s:
             raise ValueError(
-                f"leadership is renewed every {renew_s:g} s and lives {ttl_s:g} s; it must live "
-                f"more than {renew_s * 2:g} s, so that one late renewal is survived"
+                f"leadership is renewed every {renew_s:g} s and expires after {ttl_s:g} s; it "
+                f"must expire after more than {renew_s * 2:g} s, so that one late renewal "
+                "does no harm"
             )
         if ttl_s <= MARGIN_S + renew_s:
             raise ValueError(

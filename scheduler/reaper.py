@@ -110,14 +110,14 @@ def write_condition(session: Session, node: NodeSnapshot, now: datetime) -> None
     if since is None:
         if node.unreachable_since is not None:
             leases.log_outage(session, node.id, since=node.unreachable_since, until=now)
-        note(session, node.id, "heard_again", now=now, message="Heard again.", actor=ACTOR)
+        note(session, node.id, "heard_again", now=now, message="It reports again.", actor=ACTOR)
         return
     note(
         session,
         node.id,
         "unreachable",
         now=now,
-        message=f"Not heard since {clock(since, now)}. What runs on it is left alone.",
+        message=f"Not heard from since {clock(since, now)}. Its running jobs are left alone.",
         actor=ACTOR,
     )
 
@@ -187,12 +187,12 @@ def _why_lost(attempt: AttemptSnapshot, world: Snapshot) -> str | None:
         assert node.last_seen_at is not None
         since = attempt.missing_since
         if since is not None and node.last_seen_at - max(since, attempt.assigned_at) >= UNLISTED:
-            return f"{node.name} has not known the job since {clock(since, now)}."
+            return f"{node.name} has not listed the job since {clock(since, now)}."
         return None
     if now < attempt.hold_end + AFTER_LEASE:
         return None
     silent = f"since {clock(node.last_seen_at, now)}" if node.last_seen_at else "ever"
     return (
-        f"{node.name} has not been heard {silent}, and the lease ended at "
-        f"{clock(attempt.hold_end, now)}: the job has been stopped there by now."
+        f"{node.name} has not been heard from {silent}, and the lease ended at "
+        f"{clock(attempt.hold_end, now)}: the node has stopped the job by itself by now."
     )

@@ -58,14 +58,16 @@ def _late(
     left: Sequence[OutlookLine], found: Outlook, called: str, last_leases: Sequence[str]
 ) -> News:
     longer = ", ".join(f"trainyard leases extend {lease_id} 1" for lease_id in last_leases)
-    advice = [f"make the lease longer ({longer})"]
+    advice = [f"extend the lease ({longer})"]
     waiting = [line.item.name for line in left if line.item.standing is Standing.WAITING]
     if waiting:
         advice.append(
-            f"cancel what can be left out of {in_words(waiting)} (trainyard cancel JOB), or submit "
-            "it again with less wall time"
+            f"cancel jobs that you can do without among {in_words(waiting)} (trainyard cancel "
+            "JOB), or submit them again with less wall time"
         )
-    message = f"{called} fitted into its lease, and does not any more. {summary(found)} In time: "
+    message = (
+        f"{called} fitted into its lease and no longer does. {summary(found)} To finish in time: "
+    )
     return News(NoticeKind.AGENDA_LATE, WHOLE, f"{message}{'; or '.join(advice)}.")
 
 
@@ -73,9 +75,9 @@ def _cut(line: OutlookLine, job_id: str, called: str) -> News:
     item = line.item
     reached = f" with {item.progress:.0%} of its steps done" if item.progress else ""
     message = (
-        f"{item.name} ({job_id}) of {called} was cut: its wall time was used up{reached}. "
-        f"What it saved stays (trainyard checkpoints {job_id}). Submit it again with a longer "
-        "resources.wall_time, or with fewer steps."
+        f"{item.name} ({job_id}) of {called} was cut short: its wall time was used "
+        f"up{reached}. Its checkpoints are kept (trainyard checkpoints {job_id}). Submit it "
+        "again with a longer resources.wall_time, or with fewer steps."
     )
     return News(NoticeKind.AGENDA_CUT, job_id, message)
 
@@ -86,8 +88,9 @@ def _over(left: Sequence[OutlookLine], found: Outlook, called: str) -> News:
     parts = [f"{in_words(stopped)} had not ended"] if stopped else []
     parts += [f"{in_words(missed)} had not begun"] if missed else []
     message = (
-        f"{called} was cut: its lease is over since {clock(found.usable_end, found.now)}, and "
-        f"{', '.join(parts)}. They go on, saved, in your next lease if it begins within the hour, "
-        "else in the queue. Book hours for them, or cancel them: trainyard agenda cancel."
+        f"{called} was cut short: its lease ended at {clock(found.usable_end, found.now)}, "
+        f"and {', '.join(parts)}. These jobs are saved and continue in your next lease if it "
+        "begins within the hour, otherwise in the queue. Book hours for them, or cancel "
+        "them: trainyard agenda cancel."
     )
     return News(NoticeKind.AGENDA_CUT, WHOLE, message)

@@ -30,22 +30,22 @@ def summary(found: Outlook) -> str:
 def rules(*, side_by_side: bool, on_failure: OnFailure) -> str:
     """Describe the order in which an agenda is run, in a sentence."""
     order = (
-        "In this order, beside each other where slots are free"
+        "In this order, side by side where slots are free"
         if side_by_side
         else "One after the other"
     )
     then = (
-        "the others go on"
+        "the others continue"
         if on_failure is OnFailure.GO_ON
-        else "those that have not begun are cancelled"
+        else "the jobs that have not begun are cancelled"
     )
-    return f"{order}; if one fails, {then}. A job whose wall time is used up is saved and ended."
+    return f"{order}; if one fails, {then}. A job that uses up its wall time is saved and ended."
 
 
 def _fit(found: Outlook) -> str:
-    told = f"Fits with {_down(found.spare_s)} to spare, even if every job uses up its wall time."
+    told = f"It fits with {_down(found.spare_s)} to spare, even if every job uses up its wall time."
     if found.likely_spare_s is not None and found.likely_spare_s - found.spare_s >= MINUTE:
-        told += f" As it looks, with {_down(found.likely_spare_s)}."
+        told += f" At the present speed, with {_down(found.likely_spare_s)} to spare."
     return told
 
 
@@ -55,12 +55,12 @@ def _misfit(found: Outlook) -> str:
     ends = found.usable_end
     stopped = [one.item.name for one in late_ones if one.latest and one.latest.start < ends]
     missed = [one.item.name for one in late_ones if one.latest and one.latest.start >= ends]
-    told = f"Over by {over} if every job uses up its wall time:"
+    told = f"It is too long by {over} if every job uses up its wall time:"
     told += f" {in_words(stopped)} would be stopped," if stopped else ""
     told += f" {in_words(missed)} would not start," if missed else ""
-    told = f"{told.rstrip(':,')}. Cut {over} of wall time, or leave jobs out."
+    told = f"{told.rstrip(':,')}. Reduce the wall time by {over}, or leave jobs out."
     if found.likely_spare_s is not None and found.likely_spare_s >= 0:
-        told += f" As it looks, all end with {_down(found.likely_spare_s)} to spare."
+        told += f" At the present speed, all jobs end with {_down(found.likely_spare_s)} to spare."
     return told
 
 

@@ -66,7 +66,7 @@ def parse(body: bytes, content_type: str) -> SpecText:
         read = parse_json(text)
     else:
         raise BadText(
-            f"The body's Content-Type is {kind or 'missing'}; send application/json or "
+            f"The body's Content-Type is {kind or 'missing'}. Send application/json or "
             "application/yaml.",
             code="unsupported_media_type",
         )
@@ -79,14 +79,14 @@ def parse_json(text: str) -> SpecText:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise BadText(
-            f"Not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+            f"The body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
         ) from error
     except RecursionError as error:
-        raise BadText("Not readable: it is nested too deeply.") from error
+        raise BadText("The body cannot be read: it is nested too deeply.") from error
     except ValueError as error:  # a number of more digits than Python converts
-        raise BadText(f"Not readable: {error}.") from error
+        raise BadText(f"The body cannot be read: {error}.") from error
     if not isinstance(value, dict):
-        raise BadText("The text must be a JSON object, fields with their values.")
+        raise BadText("The body must be a JSON object of fields and values.")
     _refuse_many(_count(value))
     return SpecText(value=value, lines={})
 
@@ -99,7 +99,7 @@ def parse_yaml(text: str, *, quoted_clocks: bool = False) -> SpecText:
     """
     if directive := DIRECTIVE.search(text):  # libyaml compares each with all before it
         line = text.count("\n", 0, directive.start()) + 1
-        raise BadText(f"Line {line}: YAML directives (%) are not read here.")
+        raise BadText(f"Line {line}: YAML directives (%) are not supported. Remove them.")
     reading = _YamlReading(text, quoted_clocks=quoted_clocks)
     try:
         value = reading.document()
@@ -107,10 +107,12 @@ def parse_yaml(text: str, *, quoted_clocks: bool = False) -> SpecText:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "it cannot be read"
-        raise BadText(f"Not YAML: {what}{where}.") from error
+        raise BadText(f"The body is not valid YAML: {what}{where}.") from error
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
-        raise BadText(f"Not YAML: a control character at line {line}.") from error
+        raise BadText(
+            f"The body is not valid YAML: it has a control character at line {line}."
+        ) from error
     return SpecText(value=value, lines=reading.lines)
 
 
@@ -144,7 +146,7 @@ def line_of(loc: Path, lines: Mapping[Path, int]) -> int | None:
 def _sentence(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        return "this field is not known."
+        return "this field does not exist."
     if error["type"] == "missing":
         return "this field is required."
     value = error.get("input")
@@ -173,9 +175,11 @@ class _YamlReading:
             self._next(yaml.DocumentEndEvent)
             after = self._next()
             if not isinstance(after, yaml.StreamEndEvent):
-                raise BadText(f"Line {_line(after)}: a second document begins; one is read.")
+                raise BadText(
+                    f"Line {_line(after)}: a second YAML document begins. Send one document."
+                )
         if not isinstance(value, dict):
-            raise BadText("The text must be a YAML mapping, fields with their values.")
+            raise BadText("The body must be a YAML mapping of fields and values.")
         return value
 
     def _next(self, kind: type[yaml.Event] = yaml.Event) -> yaml.Event:
@@ -183,10 +187,13 @@ class _YamlReading:
         assert isinstance(event, kind)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise BadText(
-                f"Line {_line(event)}: YAML anchors and aliases (& and *) are not read here."
+                f"Line {_line(event)}: YAML anchors and aliases (& and *) are not supported. "
+                "Write the value out."
             )
         if tag := getattr(event, "tag", None):
-            raise BadText(f"Line {_line(event)}: YAML tags ({tag}) are not read here.")
+            raise BadText(
+                f"Line {_line(event)}: YAML tags ({tag}) are not supported. Remove the tag."
+            )
         return event
 
     def _value(self, event: yaml.Event, path: Path) -> Json:
@@ -217,7 +224,7 @@ class _YamlReading:
                 _refuse_bare_clock(event)
             key = str(event.value)
             if key in built:
-                raise BadText(f"Line {_line(event)}: {key} stands here twice.", param=key)
+                raise BadText(f"Line {_line(event)}: {key} is given twice.", param=key)
             self.lines[(*path, key)] = _line(event)
             built[key] = self._value(self._next(), (*path, key))
         return built
@@ -230,8 +237,8 @@ def _line(event: yaml.Event) -> int:
 def _refuse_bare_clock(scalar: yaml.ScalarEvent) -> None:
     if not scalar.style and CLOCK.match(scalar.value):
         raise BadText(
-            f"Line {_line(scalar)}: write {scalar.value} in quotes, "
-            f'"{scalar.value}". Without them many YAML readers take it for a number.'
+            f'Line {_line(scalar)}: write {scalar.value} in quotes, "{scalar.value}". Without '
+            "quotes many YAML parsers read it as a number."
         )
 
 
@@ -276,7 +283,7 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise BadText(f"{key} stands in one object twice.", param=key)
+                raise BadText(f"{key} is given twice in one object.", param=key)
             seen.add(key)
     return built
 

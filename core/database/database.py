@@ -143,7 +143,9 @@ class Database:
                         yield session
                         lost = session.connection().exec_driver_sql("PRAGMA foreign_key_check")
                         if (row := lost.first()) is not None:
-                            why = ValueError(f"a row of {row[0]} refers to nothing in {row[2]}")
+                            why = ValueError(
+                                f"a row of {row[0]} refers to a missing row of {row[2]}"
+                            )
                             raise IntegrityError("PRAGMA foreign_key_check", None, why)
             finally:
                 driver.execute("PRAGMA foreign_keys=ON")
@@ -187,7 +189,7 @@ class _FileLock:
         try:
             # Already acquired above if this thread has to wait: the holder releases it.
             if not my_turn.acquire(timeout=self._wait_s):
-                late = TimeoutError("others have written all the time")
+                late = TimeoutError("other processes kept the database busy with writes")
                 raise OperationalError("BEGIN IMMEDIATE", None, late)
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

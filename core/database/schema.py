@@ -16,7 +16,9 @@ from core.database.database import Database
 
 FIRST = "20261123_first_release"
 LAST_OF_0_1_0 = "20261217_cycle_numbers"  # the same schema as FIRST
-REMEDY = "Start the last commit of version 0.1.0 on it once, or the newer version that made it."
+REMEDY = (
+    "Start the last commit of version 0.1.0 on it once, or use the newer version that created it."
+)
 
 
 class UnknownRevision(Exception):
@@ -24,7 +26,7 @@ class UnknownRevision(Exception):
 
     def __init__(self, revision: str) -> None:
         super().__init__(
-            f"The database is at revision {revision}, which this version can't upgrade. {REMEDY}"
+            f"The database is at revision {revision}, which this version cannot upgrade. {REMEDY}"
         )
 
 

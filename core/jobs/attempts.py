@@ -354,8 +354,8 @@ def conclude(
         after, reason_code = JobState.FAILED, Outcome.TIME_LIMIT
         message = (
             f"{message.removeprefix(QUEUED_AGAIN)} Its wall time of "
-            f"{format_duration(job.wall_time_s)} is used up, so it is not tried again. Clone it "
-            "with a longer one to go on."
+            f"{format_duration(job.wall_time_s)} is used up, so it is not retried. Clone it "
+            "with a longer wall time to continue."
         )
     if after in TERMINAL_JOB:
         changes["finished_at"] = now

@@ -60,7 +60,7 @@ def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> GangExi
     elif culprit.guilt == NOT_GUILTY:
         culprit = next((end for end in ends if not end.succeeded and end.record), first)
     if culprit.record is None:
-        return GangExit(Outcome.NODE_LOST, culprit.lost or "Nobody saw its end.", None)
+        return GangExit(Outcome.NODE_LOST, culprit.lost or "Its end was not observed.", None)
     told = culprit.record
     outcome = told.outcome
     if outcome is not Outcome.SUCCEEDED and asked is not None:

@@ -116,7 +116,7 @@ def surplus(holders: Sequence[Holder], checkpoints: Collection[StoredCheckpoint]
     going: dict[str, Surplus] = {}
     for holder in sorted(holders, key=lambda each: len(each.user_ids)):
         why = (
-            f"{holder.name} holds {size_text(holder.used)} and may hold {size_text(holder.limit)}."
+            f"{holder.name} holds {size_text(holder.used)}; the limit is {size_text(holder.limit)}."
         )
         for checkpoint in in_turn:
             if excess[holder] <= 0:
@@ -141,12 +141,13 @@ def warning(holder: Holder) -> str | None:
     held = f"{holder.name} holds {size_text(holder.used)} of {size_text(holder.limit)}."
     if holder.used <= holder.limit:
         return (
-            f"{held} Beyond that, checkpoints of jobs that ended longest ago are deleted. Download "
-            "what you want to keep, or delete datasets, models and code that you no longer need."
+            f"{held} Beyond the limit, the checkpoints of the jobs that ended first are "
+            "deleted. Download the files that you want to keep, or delete datasets, models "
+            "and code that you no longer need."
         )
     return (
-        f"{held} Checkpoints of ended jobs are deleted until it fits. Until then nothing can be "
-        "uploaded or submitted."
+        f"{held} Checkpoints of ended jobs are deleted until the rest is within the limit. "
+        "Until then nothing can be uploaded or submitted."
     )
 
 

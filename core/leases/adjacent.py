@@ -128,7 +128,9 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
         .execution_options(synchronize_session=False)
     )
     pass_attempts_on(session, lease, following)
-    message = f"Ended at {lease.hold_end:%H:%M} UTC; {following.id} goes on where it was."
+    message = (
+        f"Ended at {lease.hold_end:%H:%M} UTC; it continues without a break in {following.id}."
+    )
     ended = leases.end(session, lease, at=lease.hold_end, now=now, message=message, actor=actor)
     begun = advance(
         session,
@@ -136,7 +138,7 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
         LeaseState.ACTIVE,
         now=now,
         reason_code=ReasonCode.BEGAN,
-        message=f"{node.name} is yours, as it was before.",
+        message=f"{node.name} stays yours: this lease follows your previous one without a break.",
         actor=actor,
         began_at=now,
     )

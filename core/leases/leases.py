@@ -536,9 +536,9 @@ def _charge(session: Session, lease: Lease, charge: charges.Charge, *, now: date
         kind, message = "refunded", "Refunded: others have booked its hours."
     else:
         hours = whole_hours(charge.length)
-        kind, message = "charged", f"It counts for {hours} h now: others have what is left."
+        kind, message = "charged", f"{hours} h of it count now: others have booked the rest."
         if charge.is_whole:
-            message = f"It counts for {hours} h again: nobody else has any of it."
+            message = f"{hours} h of it count again: nobody else has booked any of it."
     note(
         session,
         lease.id,

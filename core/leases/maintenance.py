@@ -107,14 +107,14 @@ def displace(session: Session, one: DisplacedLease, *, why: str, actor: str, now
     leases.lock_nodes(session, {lease.node_id, one.to_node_id or lease.node_id})
     leases.lock_lease(session, lease)
     if (lease.generation, lease.state) != (one.generation, LeaseState.BOOKED):
-        return "left alone: it has changed since the plan"
+        return "skipped: it has changed since the plan was made"
     if one.act == MOVE and one.to_node_id is not None:
         node = session.get_one(Node, one.to_node_id)
         message = f"Moved to {node.name} for maintenance: {why}"
         try:
             leases.move(session, lease, node, now=now, message=message, actor=actor)
         except HourTaken:
-            return f"left alone: {node.name} has been taken since the plan"
+            return f"skipped: {node.name} has been booked since the plan was made"
         _tell(session, lease, NoticeKind.LEASE_MOVED, message, now)
         return f"moved to {node.name}"
     message = f"Cancelled for maintenance: {why}"
@@ -122,7 +122,7 @@ def displace(session: Session, one: DisplacedLease, *, why: str, actor: str, now
     settled = settlement.of_staff_delete(rule=None, rules=rules, why=message)
     leases.cancel(session, lease, now=now, message=message, actor=actor, settlement=settled)
     _tell(session, lease, NoticeKind.LEASE_CANCELLED, message, now)
-    return "cancelled; it counts" if settled.counts else "refunded"
+    return "cancelled; its hours count" if settled.counts else "refunded"
 
 
 def give_back(session: Session, row: Maintenance, *, now: datetime) -> None:

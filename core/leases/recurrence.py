@@ -30,16 +30,16 @@ def occurrences(rule: str | None, first: datetime, zone: ZoneInfo) -> list[datet
     if parts.get("FREQ") not in FREQUENCIES:
         raise _bad(f"FREQ must be one of {', '.join(FREQUENCIES)}")
     if "COUNT" not in parts and "UNTIL" not in parts:
-        raise _bad("it must end, by COUNT or UNTIL")
+        raise _bad("it must have an end: COUNT or UNTIL")
     try:
         # Clock times are expanded: an UNTIL in UTC is read as one, which is a day off at most.
         found = list(islice(rrulestr(text.replace("Z", ""), dtstart=local), MAX_OCCURRENCES + 1))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise _bad(str(error)) from error
     if not found:
-        raise _bad("it never happens")
+        raise _bad("it has no occurrences")
     if len(found) > MAX_OCCURRENCES:
-        raise _bad(f"it happens more than {MAX_OCCURRENCES} times")
+        raise _bad(f"it has more than {MAX_OCCURRENCES} occurrences")
     return [edge(moment, zone) for moment in found]
 
 

@@ -31,14 +31,17 @@ def of_cancel(start: datetime, *, now: datetime, rules: Cancel, by: str) -> Sett
     minutes = int((start - now) / timedelta(minutes=1))
     message = f"Cancelled by {by}."
     if start - now >= timedelta(minutes=needed) or rules.late_cancel == "refund":
-        return Settlement(False, ReasonCode.CANCELLED, f"{message} It does not count.")
-    late = f"{message} {max(minutes, 0)} minutes before its start; {needed} are free of charge."
+        return Settlement(False, ReasonCode.CANCELLED, f"{message} Its hours do not count.")
+    late = (
+        f"{message} That was {max(minutes, 0)} minutes before its start; cancelling is "
+        f"free of charge until {needed} minutes before."
+    )
     if rules.late_cancel == "charge":
-        return Settlement(True, ReasonCode.LATE_CANCEL, f"{late} It counts.")
+        return Settlement(True, ReasonCode.LATE_CANCEL, f"{late} Its hours count.")
     return Settlement(
         True,
         ReasonCode.LATE_CANCEL,
-        f"{late} It counts unless others book these hours.",
+        f"{late} Its hours count unless others book them.",
         refund_if_rebooked=True,
     )
 
@@ -47,16 +50,18 @@ def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: s
     """Settle an active lease given back early: its hours from `freed_from` on are free again."""
     message = f"Given back by {by}."
     if freed_from >= hold_end:
-        return Settlement(True, ReasonCode.RELEASED, f"{message} No whole hour is left of it.")
+        return Settlement(
+            True, ReasonCode.RELEASED, f"{message} No whole hour of it is left to give back."
+        )
     if rules.early_release.charge == "used":
         return Settlement(
-            True, ReasonCode.RELEASED, f"{message} It counts up to {_clock(freed_from)}."
+            True, ReasonCode.RELEASED, f"{message} Its hours count up to {_clock(freed_from)}."
         )
-    unless = " unless others book these hours" if rules.early_release.refund_if_rebooked else ""
+    unless = " unless others book them" if rules.early_release.refund_if_rebooked else ""
     return Settlement(
         True,
         ReasonCode.RELEASED,
-        f"{message} It counts up to {_clock(hold_end)}{unless}.",
+        f"{message} Its hours count up to {_clock(hold_end)}{unless}.",
         forfeited_end=hold_end,
         refund_if_rebooked=rules.early_release.refund_if_rebooked,
     )
@@ -65,15 +70,17 @@ def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: s
 def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
     """Settle an active lease in which nothing has run."""
     message = (
-        f"Taken back: nothing had run in the lease on {node_name}. It counts, apart from hours for "
-        "which others are charged."
+        f"Taken back: nothing had run in the lease on {node_name}. Its hours count, except "
+        "those that others book."
     )
     return Settlement(True, ReasonCode.NO_SHOW, message, forfeited_end=hold_end)
 
 
 def of_refunded(settled_as: Code, *, what: str) -> Settlement:
     """Settle a lease that had been refunded before its owner gave it back or missed it."""
-    return Settlement(False, settled_as, f"{what} It was refunded before, and does not count.")
+    return Settlement(
+        False, settled_as, f"{what} It was already refunded, so its hours do not count."
+    )
 
 
 def of_staff_delete(*, rule: str | None, rules: Cancel, why: str) -> Settlement:

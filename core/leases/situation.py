@@ -257,7 +257,7 @@ class Judge:
     ) -> LeaseFact:
         """Return a hypothetical lease, for `also`."""
         return LeaseFact(
-            id=f"wanted on {node.name}",
+            id=f"blocked on {node.name}",
             user_id=self.member.id,
             lab_id=min(self.member.lab_ids, default=None),
             node=ref_of(node),

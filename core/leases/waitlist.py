@@ -107,7 +107,7 @@ def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
         hours=hours,
         now=now,
         priority=True,
-        reason=f"Served first: a fault of {node.name} has taken the lease.",
+        reason=f"First in line: the lease was lost to a fault of {node.name}.",
     )
 
 
@@ -309,7 +309,13 @@ def offer(session: Session, wait: Wait, free: FreeBlock, *, now: datetime) -> Of
     """
     leases.lock_nodes(session, [free.node_id])
     node = session.get_one(Node, free.node_id)
-    if not _move(session, wait, WaitState.WAITING, WaitState.OFFERED, reason="An offer is open."):
+    if not _move(
+        session,
+        wait,
+        WaitState.WAITING,
+        WaitState.OFFERED,
+        reason="Waiting for the answer to an offer.",
+    ):
         return None
     made = Offer(
         id=new_id(Kind.OFFER),
@@ -326,9 +332,10 @@ def offer(session: Session, wait: Wait, free: FreeBlock, *, now: datetime) -> Of
     session.flush()
     leases.hold(session, node, OccupancyKind.OFFER, free.start, free.end, offer_id=made.id)
     facts: dict[str, object] = {
-        "message": f"{node.name} is free from {free.start:%a %d %b %H:%M} to {free.end:%H:%M} UTC "
-        f"and held for you for {OFFER_LASTS // MINUTE} minutes from when you first hear of it, "
-        f"until {made.expires_at:%H:%M} UTC or later. Accept or decline the offer.",
+        "message": f"{node.name} is free from {free.start:%a %d %b %H:%M} to {free.end:%H:%M} "
+        f"UTC and is held for you for {OFFER_LASTS // MINUTE} minutes after you "
+        f"are first notified, until {made.expires_at:%H:%M} UTC or later. Accept "
+        "or decline the offer.",
         "node": node.name,
         "wait": wait.id,
         "hold_start": free.start.isoformat(),
@@ -425,10 +432,10 @@ def let_pass(session: Session, made: Offer, to: OfferState, *, now: datetime) ->
     wait = session.get_one(Wait, made.wait_id)
     closed = to is OfferState.EXPIRED and _expired(session, wait) >= MAX_EXPIRED
     if closed:
-        reason = f"Closed: {MAX_EXPIRED} offers were not answered."
+        reason = f"Closed, because {MAX_EXPIRED} offers were not answered."
         _move(session, wait, WaitState.OFFERED, WaitState.OVER, reason=reason)
     else:
-        reason = f"An offer was {to}; waits at the end of the line."
+        reason = f"Offer {to}: the entry moved to the end of the waitlist."
         _move(session, wait, WaitState.OFFERED, WaitState.WAITING, reason=reason)
     wait.queued_at, wait.priority = now, False
     if to is OfferState.EXPIRED:
@@ -461,7 +468,7 @@ def close_hopeless(session: Session, now: datetime) -> int:
     changed = session.execute(
         update(Wait)
         .where(Wait.state == WaitState.WAITING, Wait.last_start < now)
-        .values(state=WaitState.OVER, reason="Nothing became free in time.")
+        .values(state=WaitState.OVER, reason="No block became free in time.")
         .execution_options(synchronize_session=False)
     )
     assert isinstance(changed, CursorResult)

@@ -160,7 +160,7 @@ def settle(session: Session, parcel: Parcel, error: str, *, now: datetime) -> bo
             row.state, row.sent_at = DeliveryState.SENT, now
         elif row.attempts > len(RETRY_AFTER):
             row.state = DeliveryState.FAILED
-            row.error = f"Given up after {row.attempts} tries. {error}"
+            row.error = f"Gave up after {row.attempts} tries. {error}"
         else:
             row.due_at = now + RETRY_AFTER[row.attempts - 1]
         if row.state is not DeliveryState.WAITING:
@@ -221,7 +221,7 @@ def _why_not(session: Session, user: User, channel: Channel, *, can_mail: bool) 
     if user.disabled:
         return "This account is disabled."
     if channel is Channel.OFF:
-        return "Only shown here, as chosen."
+        return "Only shown here, as you chose."
     if channel is Channel.WEBHOOK:
         return "" if session.get(Webhook, user.id) else "No webhook is set."
     if not can_mail:

@@ -48,18 +48,18 @@ class Target:
 def target_of(url: str, *, private: bool) -> Target:
     """Return the parts of `url`. Raises NotOutward for an invalid webhook; resolves nothing yet."""
     if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
-        raise NotOutward(f"a URL has at most {MAX_URL} plain characters")
+        raise NotOutward(f"a URL may have at most {MAX_URL} printable ASCII characters")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise NotOutward(f"this is no URL: {error}") from error
+        raise NotOutward(f"it is not a valid URL: {error}") from error
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise NotOutward("write it like https://example.org/hook")
     if parts.scheme == "http" and not private:
-        raise NotOutward("it must begin with https://, so that nobody on the way can read it")
+        raise NotOutward("it must begin with https://, so that the notices are encrypted")
     if parts.username is not None or parts.password is not None:
-        raise NotOutward("no name and password in it; what we send is signed")
+        raise NotOutward("it must not contain a name and password; the requests are signed instead")
     is_https = parts.scheme == "https"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     target = Target(is_https, parts.hostname, port or (443 if is_https else 80), path)
@@ -91,4 +91,4 @@ def _require_public(address: str) -> None:
     if isinstance(ip, IPv6Address):
         ip = ip.ipv4_mapped or ip.sixtofour or ip
     if not ip.is_global or ip.is_multicast or any(ip in network for network in INSIDE):
-        raise NotOutward(f"{address} is not an address of the public internet")
+        raise NotOutward(f"{address} is not a public internet address")

@@ -10,19 +10,19 @@ from core.tables.notices import Notice
 
 TITLES: dict[str, str] = {
     NoticeKind.LEASE_ENDING: "Your lease ends soon",
-    NoticeKind.LEASE_MOVED: "Your lease is on another node now",
+    NoticeKind.LEASE_MOVED: "Your lease has moved to another node",
     NoticeKind.LEASE_REFUNDED: "Your lease was refunded",
-    NoticeKind.LEASE_IDLE: "Nothing runs in your lease",
+    NoticeKind.LEASE_IDLE: "Nothing is running in your lease",
     NoticeKind.LEASE_RECLAIMED: "Your lease was taken back",
     NoticeKind.LEASE_CANCELLED: "Your lease was cancelled",
-    NoticeKind.LEASE_RESTORED: "Your lease is yours again",
+    NoticeKind.LEASE_RESTORED: "Your lease was restored",
     NoticeKind.LEASES_CLEANED: "Some of your leases were removed",
-    NoticeKind.BLOCK_OFFERED: "Hours that you waited for are free",
+    NoticeKind.BLOCK_OFFERED: "Hours from your waitlist are free",
     NoticeKind.OFFER_EXPIRED: "An offer has ended",
-    NoticeKind.LEASE_FLAGGED: "A new policy would not allow your lease",
-    NoticeKind.LEASE_CLOCK_MOVED: "Your lease is at another time of day now",
+    NoticeKind.LEASE_FLAGGED: "A new policy does not allow your lease",
+    NoticeKind.LEASE_CLOCK_MOVED: "Your lease has a new time of day",
     NoticeKind.AGENDA_LATE: "Your agenda will not end in time",
-    NoticeKind.AGENDA_CUT: "Something of your agenda was cut",
+    NoticeKind.AGENDA_CUT: "Your agenda was cut short",
     NoticeKind.STORAGE_NEARLY_FULL: "Your storage is nearly full",
     NoticeKind.TEST: "This is a test",
 }
@@ -39,15 +39,15 @@ class Letter:
 
 def write(notices: Sequence[Notice], *, name: str, zone: ZoneInfo, url: str) -> Letter:
     """Write one notice, or all of a day, to `name`; `url` is the address of Trainyard."""
-    subject = title(notices[0].kind) if len(notices) == 1 else f"{len(notices)} notices of today"
+    subject = title(notices[0].kind) if len(notices) == 1 else f"{len(notices)} notices from today"
     parts = [f"Hello {name},"]
     for notice in notices:
         if len(notices) > 1:
             parts.append(f"* {moment(notice.created_at, zone)}: {title(notice.kind)}")
         parts.append(body(notice, zone))
-    closing = f"Times are on the clock of {zone.key}."
+    closing = f"Times are in the time zone {zone.key}."
     if url:
-        closing += f" What you are told, and how, is yours to choose: {url}/account"
+        closing += f" Choose your notices and how they reach you: {url}/account"
     return Letter(f"Trainyard: {subject}", "\n\n".join([*parts, closing]) + "\n")
 
 

@@ -46,7 +46,7 @@ def _windows(policy: Policy, now: datetime) -> Iterator[str]:
         return
     if all(window.end <= now for window in policy.times):
         last = max(window.end for window in policy.times)
-        yield f"windows: all are over since {show(last, policy.zone)}; nothing can be booked."
+        yield f"windows: all of them ended by {show(last, policy.zone)}; nothing can be booked."
     for name in policy.pools:
         mine = [window for window in policy.times if name in window.pools]
         if not mine:
@@ -66,7 +66,7 @@ def _bands(policy: Policy) -> Iterator[str]:
     used = {band.quota for band in policy.bands.values()}
     for name, quota in policy.quotas.items():
         if quota.one_of and name not in used and not (name == "main" and not policy.bands):
-            yield f"quotas.{name}: no band is charged to it, so it is never looked at."
+            yield f"quotas.{name}: no band is charged to it, so it has no effect."
     for name, band in policy.bands.items():
         if band.local is not None and band.hours and min(band.hours) > _length_h(band):
             yield f"bands.{name}: no block of {min(band.hours)} hours fits into it."
@@ -119,8 +119,8 @@ def _grid(policy: Policy, now: datetime) -> Iterator[str]:
     wanted = int((-offset % HOUR) / timedelta(minutes=1))
     if policy.grid.anchor_min != wanted:
         yield (
-            f"grid.anchor_min: clocks in {policy.zone.key} are not at the full hour when blocks "
-            f"start; {wanted} would make them."
+            "grid.anchor_min: blocks do not start at the full hour on clocks in "
+            f"{policy.zone.key}; with {wanted} they would."
         )
 
 
@@ -129,7 +129,7 @@ def _gaps(policy: Policy) -> Iterator[str]:
     rule = policy.gaps
     if rule.mode is not GapMode.OFF and listed & set(rule.never_leave_hours):
         both = ", ".join(str(hours) for hours in sorted(listed & set(rule.never_leave_hours)))
-        yield f"gaps.never_leave_hours: a block of {both} h can be booked, so it is no gap."
+        yield f"gaps.never_leave_hours: a block of {both} h can be booked, so it is not a gap."
 
 
 def _shares(policy: Policy, labs: Collection[str]) -> Iterator[str]:

@@ -22,18 +22,18 @@ def _compare(path: str, old: Value, new: Value) -> Iterator[str]:
         for key in dict.fromkeys((*old, *new)):
             inner = f"{path}.{key}" if path else str(key)
             if key not in old:
-                yield f"{inner} is new: {_text(new[key])}."
+                yield f"{inner} was added: {_text(new[key])}."
             elif key not in new:
-                yield f"{inner} is gone; it was {_text(old[key])}."
+                yield f"{inner} was removed; it was {_text(old[key])}."
             else:
                 yield from _compare(inner, old[key], new[key])
     elif _are_lists_of_parts(old, new):
         assert isinstance(old, Sequence)
         assert isinstance(new, Sequence)
-        yield from (f"{path}: gone is {_text(part)}." for part in old if part not in new)
-        yield from (f"{path}: new is {_text(part)}." for part in new if part not in old)
+        yield from (f"{path}: {_text(part)} was removed." for part in old if part not in new)
+        yield from (f"{path}: {_text(part)} was added." for part in new if part not in old)
     else:
-        yield f"{path}: {_text(new)} instead of {_text(old)}."
+        yield f"{path}: changed from {_text(old)} to {_text(new)}."
 
 
 def _are_lists_of_parts(old: Value, new: Value) -> bool:

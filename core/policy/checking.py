@@ -38,12 +38,12 @@ def _pools(document: PolicyDocument) -> Iterator[Misfit]:
     for name, hardware in document.classes.items():
         for node in hardware.nodes:
             if (other := home.setdefault(folded(node), name)) != name:
-                yield ("classes", name), f"{node} is in class {other} already"
+                yield ("classes", name), f"{node} is already in class {other}"
     for name, pool in document.pools.items():
         if name == ALL:
             yield ("pools", name), "`all` means every node; call the pool something else"
         if (pool.nodes is None) is (pool.class_name is None):
-            yield ("pools", name), "name its nodes, or its class, and not both"
+            yield ("pools", name), "give either its nodes or its class, not both"
 
 
 def _windows(document: PolicyDocument, zone: ZoneInfo) -> Iterator[Misfit]:
@@ -51,7 +51,7 @@ def _windows(document: PolicyDocument, zone: ZoneInfo) -> Iterator[Misfit]:
     for number, window in enumerate(document.windows):
         path: Path = ("windows", number)
         if not document.pools:
-            yield path, "there are no pools that a window could be for"
+            yield path, "a window needs a pool, and there are none"
         unknown = [pool for pool in window.pool if pool not in (*document.pools, ALL)]
         if unknown:
             yield (*path, "pool"), _unknown("pool", unknown[0], document.pools)
@@ -62,7 +62,7 @@ def _windows(document: PolicyDocument, zone: ZoneInfo) -> Iterator[Misfit]:
             yield (*path, "usable"), str(error)
             continue
         if start >= end:
-            yield (*path, "usable"), "it ends before it starts; nothing could be booked in it"
+            yield (*path, "usable"), "it ends before it starts"
             continue
         yield from _opening(window.opens_at, end, zone, path)
         for pool in document.pools if ALL in window.pool else window.pool:
@@ -80,13 +80,19 @@ def _opening(opens_at: str, end: datetime, zone: ZoneInfo, path: Path) -> Iterat
         yield (*path, "opens_at"), f"{error}; or write: now"
         return
     if opens >= end:
-        yield (*path, "opens_at"), "booking would open when the window is over"
+        yield (*path, "opens_at"), "booking would open after the end of the window"
 
 
 def _who(document: PolicyDocument) -> Iterator[Misfit]:
     who = document.who
     if bool(who.cohorts) is not bool(who.cohort_key):
-        yield ("who",), "cohort_key and cohorts go together: the attribute, and days by its value"
+        yield (
+            ("who",),
+            (
+                "cohort_key and cohorts must be given together: the attribute, and "
+                "the days for each of its values"
+            ),
+        )
     if who.cohorts_enforced and not who.cohorts:
         yield ("who", "cohorts_enforced"), "there are no cohorts to enforce"
 
@@ -94,24 +100,33 @@ def _who(document: PolicyDocument) -> Iterator[Misfit]:
 def _bands(document: PolicyDocument) -> Iterator[Misfit]:
     rests = [name for name, band in document.bands.items() if band.complement_of is not None]
     if len(rests) > 1:
-        yield ("bands", rests[1]), f"only one band is the rest of the day, and {rests[0]} is it"
+        yield (
+            ("bands", rests[1]),
+            f"only one band can be the rest of the day, and {rests[0]} already is",
+        )
     minutes: dict[int, str] = {}
     for name, band in document.bands.items():
         path: Path = ("bands", name)
         if name == ALL:
             yield path, "`all` means every hour; call the band something else"
         if (band.local is None) is (band.complement_of is None):
-            yield path, "say when it is by local, or complement_of which bands, and not both"
+            yield path, "give either local or complement_of, not both"
             continue
         if band.quota is not None and band.quota not in document.quotas:
             yield (*path, "quota"), _unknown("quota", band.quota, document.quotas)
         elif band.quota is not None and not document.quotas[band.quota].one_of:
-            yield (*path, "quota"), f"quota {band.quota} has no slots (one_of) to be charged to"
+            yield (
+                (*path, "quota"),
+                f"quota {band.quota} has no slots (one_of), so a slot cannot be charged",
+            )
         if band.complement_of is not None:
             spans = {other for other, given in document.bands.items() if given.local is not None}
             if set(band.complement_of) != spans:
                 named = ", ".join(sorted(spans)) or "none"
-                yield (*path, "complement_of"), f"name all bands with local times: {named}"
+                yield (
+                    (*path, "complement_of"),
+                    f"it must it must name all bands with local times: {named}",
+                )
         elif len(set(band.local or ())) == 1:
             yield (*path, "local"), "it ends when it starts"
         else:
@@ -139,7 +154,10 @@ def _quotas(document: PolicyDocument) -> Iterator[Misfit]:
         if sum(_shapes(quota)) != 1:
             yield (
                 path,
-                "say either one_of (slots), or max_node_hours by band, or a number of leases",
+                (
+                    "give exactly one of one_of (slots), max_node_hours (by band) and a number "
+                    "of leases"
+                ),
             )
         for at, choice in enumerate(quota.one_of):
             for index, slot in enumerate(choice.slots):
@@ -152,7 +170,7 @@ def _quotas(document: PolicyDocument) -> Iterator[Misfit]:
                 where = (*path, "max_node_hours", band)
                 yield where, _unknown("band", band, (*document.bands, ALL))
         if quota.period is QuotaPeriod.NIGHT and not any(b.local for b in document.bands.values()):
-            yield (*path, "period"), "there is no band with local times, so there are no nights"
+            yield (*path, "period"), "there is no band with local times, so nights are not defined"
 
 
 def _shapes(quota: Quota) -> tuple[bool, bool, bool]:
@@ -170,20 +188,26 @@ def _no_show(document: PolicyDocument) -> Iterator[Misfit]:
         path: Path = ("no_show", "backfill_after_min")
         reclaim_min = rule.reclaim_after_min
         if reclaim_min is not None and rule.backfill_after_min >= reclaim_min:
-            yield path, f"the lease is taken back by then, after {reclaim_min} minutes"
+            yield (
+                path,
+                (f"it must be less than {reclaim_min} minutes, when the lease is taken back"),
+            )
         if document.scheduling.soft_fit == "off":
-            yield path, "jobs that are stopped for somebody are not let in: soft_fit is off"
+            yield path, "it has no effect without soft_fit, which is off"
     if rule.penalty_days is None:
         return
     if rule.strikes is None or rule.reclaim_after_min is None:
         yield (
             ("no_show", "penalty_days"),
-            "it needs strikes, how many are too many, and reclaim_after_min, what one is",
+            (
+                "it needs strikes, the number of no-shows that is too many, and "
+                "reclaim_after_min, the minutes that make a no-show"
+            ),
         )
     if rule.penalty_horizon_days >= horizon_days:
         yield (
             ("no_show", "penalty_horizon_days"),
-            f"it must be less than grid.horizon_days, the {horizon_days} days of everybody",
+            f"it must be less than grid.horizon_days, which is {horizon_days} days",
         )
 
 
@@ -194,20 +218,23 @@ def _end(document: PolicyDocument) -> Iterator[Misfit]:
     if stops != [-grace_min]:
         yield (
             ("end_of_lease",),
-            f"it needs one stop, at_min: {-grace_min}, when the grace of {grace_min} min begins",
+            (
+                f"it needs exactly one stop, with at_min: {-grace_min}, when the grace of "
+                f"{grace_min} min begins"
+            ),
         )
     saves = [step.at_min for step in steps if step.do == "checkpoint"]
     if len(saves) > 1 or any(at_min > -grace_min for at_min in saves):
-        yield ("end_of_lease",), "one checkpoint, before the stop"
+        yield ("end_of_lease",), "it may have it may have one checkpoint, before the stop"
     for number, step in enumerate(steps):
         if step.kill_after_s is None:
             continue
         if step.do != "stop":
-            yield ("end_of_lease", number, "kill_after_s"), "only a stop is followed by a kill"
+            yield ("end_of_lease", number, "kill_after_s"), "a kill is only possible after a stop"
         elif step.kill_after_s >= max(1, grace_min * 60):
             yield ("end_of_lease", number, "kill_after_s"), "the kill must come within the grace"
 
 
 def _unknown(what: str, name: str, known: object) -> str:
     assert isinstance(known, dict | tuple)
-    return f"there is no {what} {name!r}; there is: {', '.join(known) or 'none'}"
+    return f"there is no {what} {name!r}. Known: {', '.join(known) or 'none'}"

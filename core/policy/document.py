@@ -211,7 +211,7 @@ def load(text: str) -> Policy:
         param = ".".join(str(part) for part in path)
         line = line_of(path, read.lines)
         where = f" (line {line})" if line else ""
-        found.append(Flaw(param, "does_not_fit", f"{param}{where}: {message}."))
+        found.append(Flaw(param, "does_not_fit", f"{param}{where}: {message.removesuffix('.')}."))
     if found:
         raise BadPolicy(found)
     return policy

@@ -33,8 +33,8 @@ def zone_named(name: str) -> ZoneInfo:
     }
     if len({offset_s % HOUR_S for offset_s in offsets_s}) > 1:
         raise ValueError(
-            f"the clock of {name} is moved by parts of an hour, and blocks of an hour cannot follow"
-            "; take UTC or a zone beside it"
+            f"the clock of {name} changes by a fraction of an hour, which blocks of an hour "
+            "cannot follow. Use UTC or a neighbouring zone"
         )
     return zone
 
@@ -53,14 +53,14 @@ def resolve(wall: datetime, zone: ZoneInfo) -> datetime:
         shown = " or ".join(show(choice, zone) for choice in choices)
         raise UnclearTime(
             "ambiguous_local_time",
-            f"{wall:%Y-%m-%d %H:%M} comes twice in {zone.key}. Write it with its offset: {shown}.",
+            f"{wall:%Y-%m-%d %H:%M} occurs twice in {zone.key}. Write it with its offset: {shown}.",
             choices,
         )
     following = _end_of_gap(second, first, zone)
     raise UnclearTime(
         "nonexistent_local_time",
-        f"{wall:%Y-%m-%d %H:%M} is skipped in {zone.key}, clocks go forward. The next moment is "
-        f"{show(following, zone)}.",
+        f"{wall:%Y-%m-%d %H:%M} does not exist in {zone.key}, because clocks go forward. The "
+        f"next valid time is {show(following, zone)}.",
         (following,),
     )
 
@@ -76,9 +76,11 @@ def read_moment(text: str, zone: ZoneInfo) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f'{text!r} is no moment; write it like "2025-02-10T00:00"') from error
+        raise ValueError(
+            f'{text!r} is not a valid time. Write it like "2025-02-10T00:00"'
+        ) from error
     if not 2000 <= moment.year <= 9000:
-        raise ValueError(f"the year {moment.year} is not one to book in")
+        raise ValueError(f"the year {moment.year} is out of range")
     return resolve(moment, zone) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

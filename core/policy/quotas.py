@@ -66,9 +66,11 @@ def _slots(case: Case, name: str, quota: Quota, extra: int) -> Iterator[Reason]:
         (
             f"The leases of quota {name} must lie at different times; {whose} {have}."
             if at_one_time
-            else f"Quota {name} allows {allowed}{WHEN[quota.period]}; {whose} {have} already."
+            else f"Quota {name} allows {allowed}{WHEN[quota.period]}; {whose} already {have}."
             if before
-            else f"Quota {name} allows {allowed}{WHEN[quota.period]}; this is none of it."
+            else (
+                f"Quota {name} allows {allowed}{WHEN[quota.period]}; this block is none of these."
+            )
         ),
         {
             "used": len(before),
@@ -151,7 +153,7 @@ def _left(
     blocks = tuple(RemainingBlock(room.pools, room.hours) for room in rooms)
     text = _blocks_text(blocks, policy)
     if by_swap:
-        text += ", in place of what is booked"
+        text += ", in place of the present leases"
     hours = sum(block.hours for block in blocks)
     return Remainder(quota, choice.name, blocks, text, by_swap, hours)
 

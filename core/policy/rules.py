@@ -85,8 +85,8 @@ def _moment(case: Case) -> Iterator[Finding]:
         yield _refusal(
             ReasonCode.IN_THE_PAST,
             "start",
-            f"{case.show(case.start)} is over; the hour that runs now began at "
-            f"{case.show(running)}.",
+            f"{case.show(case.start)} has passed. The earliest start is the current hour, "
+            f"which began at {case.show(running)}.",
             next_start=case.stamp(earliest),
         )
     elif case.start < earliest:
@@ -132,7 +132,7 @@ def _outside_window(case: Case, mine: tuple[Window, ...]) -> Finding:
     node = case.request.node.name
     ahead = [window for window in mine if window.end > case.now]
     if not ahead:
-        message = f"{node} has no window any more in which leases may lie."
+        message = f"The last window of {node} has ended, so it cannot be booked."
         return _refusal(ReasonCode.OUTSIDE_WINDOW, "start", message)
     window = min(ahead, key=lambda window: abs(window.start - case.start))
     return _refusal(
@@ -150,7 +150,7 @@ def _crossing(case: Case) -> Iterator[Finding]:
         yield _refusal(
             ReasonCode.CROSSES_BAND,
             "start",
-            f"A lease must lie in {bands} with all its hours, or with none.",
+            f"All hours of a lease must lie in {bands}, or none of them.",
         )
 
 
@@ -171,14 +171,14 @@ def _who(case: Case) -> Iterator[Finding]:
     weekday = DAYS[case.policy.clock.local_date(case.start).weekday()]
     if days is None:
         help_ = "an administrator can set it" if member.is_staff else "ask staff"
-        message = f"Your {who.cohort_key} is not known here, and it decides your days; {help_}."
+        message = f"Your {who.cohort_key}, which decides your days, is not set; {help_}."
         yield Finding(Reason(ReasonCode.COHORT_DAY, "start", message), refuses=who.cohorts_enforced)
     elif weekday not in days:
         yield Finding(
             Reason(
                 ReasonCode.COHORT_DAY,
                 "start",
-                f"{weekday.title()} is no day of the cohort {cohort}; its days are "
+                f"The cohort {cohort} may not book on {weekday.title()}; its days are "
                 f"{', '.join(days)}.",
                 {"days": ", ".join(days)},
             ),
@@ -196,7 +196,7 @@ def _churn(case: Case) -> Iterator[Finding]:
         yield _refusal(
             ReasonCode.CHURN,
             "start",
-            f"You cancelled {used} leases today and may cancel {limit}. Book again tomorrow.",
+            f"You cancelled {used} leases today and the limit is {limit}. Book again tomorrow.",
             used=used,
             limit=limit,
         )
@@ -221,12 +221,12 @@ def _no_shows(case: Case) -> Iterator[Finding]:
     ahead = timedelta(days=rule.penalty_horizon_days)
     if now >= until or (ahead and case.start <= now + ahead):
         return
-    may = f"book {ahead.days} days ahead" if ahead else "walk in, not book"
+    may = f"book up to {ahead.days} days ahead" if ahead else "use walk-ins"
     yield _refusal(
         ReasonCode.NO_SHOWS,
         "start",
-        f"{told}, and {limit} are too many: until {case.show(until)} you may only {may}. Staff "
-        "can make an exception.",
+        f"{told}; {limit} or more restrict booking. Until {case.show(until)} you may only "
+        f"{may}. Staff can grant an exception.",
         **numbers,
         until=case.stamp(until),
         horizon_days=ahead.days,
@@ -239,7 +239,7 @@ def _no_shows(case: Case) -> Iterator[Finding]:
 def _node(case: Case) -> Iterator[Finding]:
     name = case.request.node.name
     if not case.situation.node_available:
-        yield _refusal(ReasonCode.NODE_DOWN, "node", f"{name} takes no leases now.")
+        yield _refusal(ReasonCode.NODE_DOWN, "node", f"{name} cannot be leased now.")
     for span in case.holds:
         # The past part of the current hour belongs to nobody.
         if span.start < case.end and span.end > max(case.start, case.now):
@@ -270,8 +270,8 @@ def _own(case: Case) -> Iterator[Finding]:
                     yield _refusal(
                         ReasonCode.TOO_MANY_OPEN,
                         "hours",
-                        f"You have {used} {word} leases and may have {limit}. "
-                        "Cancel one, or wait until one has ended.",
+                        f"You have {used} {word} leases and the limit is {limit}. Cancel one, "
+                        "or wait until one has ended.",
                         used=used,
                         limit=limit,
                     )
@@ -282,7 +282,8 @@ def _own(case: Case) -> Iterator[Finding]:
                 yield _refusal(
                     ReasonCode.OVERLAPS_OWN,
                     "start",
-                    f"You have {used} leases at this time already and may have {limit} at once.",
+                    f"You already have {used} leases at this time and the limit is {limit} at "
+                    "once.",
                     used=used,
                     limit=limit,
                 )
@@ -312,8 +313,8 @@ def _adjacency(case: Case) -> Iterator[Finding]:
             yield _refusal(
                 ReasonCode.MERGED_TOO_LONG,
                 "start",
-                f"With the lease beside it this is one block of {case.merged.hours} hours on "
-                f"{case.request.node.name}; a block may have {limit}.",
+                f"Together with your adjacent lease this is one block of {case.merged.hours} "
+                f"hours on {case.request.node.name}; the limit is {limit}.",
                 used=case.merged.hours,
                 limit=limit,
             )
@@ -322,7 +323,8 @@ def _adjacency(case: Case) -> Iterator[Finding]:
         yield _refusal(
             ReasonCode.BACK_TO_BACK,
             "start",
-            f"You have a lease on {case.request.node.name} right beside this one; leave a break.",
+            f"You have a lease on {case.request.node.name} adjacent to this one. Leave a "
+            "break between them.",
         )
     close = [f for f in same if f.start - case.end < rest and case.start - f.end < rest and rest]
     if close and not (touching and rule.same_user_back_to_back is not BackToBack.FORBID):
@@ -353,8 +355,9 @@ def _gap(case: Case) -> Iterator[Finding]:
             Reason(
                 ReasonCode.LEAVES_GAP,
                 "start",
-                f"This block leaves {lost} {hours} beside it on {case.request.node.name} that no "
-                "block fits into. Start where another one ends, or leave room for a block.",
+                f"This block leaves a gap of {lost} {hours} on {case.request.node.name} into "
+                "which no block fits. Start when another lease ends, or leave enough time "
+                "for a block.",
                 {"lost_hours": lost},
             ),
             refuses=rule.mode is GapMode.HARD,
@@ -395,7 +398,7 @@ def _walk_in(case: Case) -> Iterator[Finding]:
     node = case.request.node.name
     if not rule.allowed:
         yield _refusal(
-            ReasonCode.WALK_IN_REFUSED, "node", f"Book {node} first; it takes no walk-ins."
+            ReasonCode.WALK_IN_REFUSED, "node", f"{node} does not allow walk-ins. Book it first."
         )
     elif rule.max_hours is not None:
         usable_h = (case.usable_end - case.start) / HOUR
@@ -403,8 +406,8 @@ def _walk_in(case: Case) -> Iterator[Finding]:
             yield _refusal(
                 ReasonCode.BAD_BLOCK_LENGTH,
                 "hours",
-                f"A walk-in on {node} has at most {rule.max_hours} h, and this one would have "
-                f"{usable_h:.2g}. Ask for less wall time, or book a block.",
+                f"A walk-in on {node} may last at most {rule.max_hours} h, and this one would "
+                f"last {usable_h:.2g}. Request less wall time, or book a block.",
                 limit=rule.max_hours,
                 asked=round(usable_h, 2),
             )
@@ -413,17 +416,19 @@ def _walk_in(case: Case) -> Iterator[Finding]:
 def _extension(case: Case) -> Iterator[Finding]:
     rule, old = case.policy.extend, case.prolonged
     if not rule.allowed:
-        yield _refusal(ReasonCode.EXTENSION_REFUSED, "hours", "Leases are not extended here.")
+        yield _refusal(
+            ReasonCode.EXTENSION_REFUSED, "hours", "The booking rules do not allow extensions."
+        )
         return
     if old is None:
-        yield _refusal(ReasonCode.EXTENSION_REFUSED, "hours", "There is no lease here to extend.")
+        yield _refusal(ReasonCode.EXTENSION_REFUSED, "hours", "There is no lease to extend.")
         return
     more = (case.end - old.end) / HOUR
     if more <= 0 or more % rule.step_hours:
         yield _refusal(
             ReasonCode.BAD_BLOCK_LENGTH,
             "hours",
-            f"A lease is extended by {rule.step_hours} h or a multiple of it, not by {more:g}.",
+            f"A lease can be extended by {rule.step_hours} h or a multiple of it, not by {more:g}.",
             limit=rule.step_hours,
             asked=more,
         )
@@ -432,7 +437,7 @@ def _extension(case: Case) -> Iterator[Finding]:
         yield _refusal(
             ReasonCode.BAD_BLOCK_LENGTH,
             "hours",
-            f"With its extensions a lease has at most {limit} hours, not {hours}.",
+            f"A lease may have at most {limit} hours including extensions, not {hours}.",
             limit=limit,
             asked=hours,
         )
@@ -442,8 +447,8 @@ def _extension(case: Case) -> Iterator[Finding]:
             yield _refusal(
                 ReasonCode.TOO_SOON,
                 "hours",
-                f"A lease is extended in its last {rule.only_in_last_min} minutes: from "
-                f"{case.show(opens)} on.",
+                f"A lease can only be extended in its last {rule.only_in_last_min} minutes, "
+                f"from {case.show(opens)} on.",
                 limit=rule.only_in_last_min,
                 opens_at=case.stamp(opens),
             )

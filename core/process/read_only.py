@@ -29,8 +29,8 @@ class ReadOnly(Unavailable):
 
     def __init__(self, reason: str, until: datetime, now: datetime) -> None:
         super().__init__(
-            f"Nothing can be changed until {until:%H:%M} UTC at the latest: {reason} "
-            "What runs goes on. Try again later."
+            f"Nothing can be changed until {until:%H:%M} UTC at the latest: {reason} Running "
+            "jobs continue. Try again later."
         )
         self.retry_after_s = max(1, min(RETRY_S, round((until - now).total_seconds())))
 

@@ -38,14 +38,15 @@ class Timekeeper:
             log.error(
                 "database_clock_leapt",
                 seconds=self.doubted.total_seconds(),
-                todo="Set the database's clock right; if it is right, restart this process.",
+                todo="Correct the database's clock; if it is correct, restart this process.",
             )
         if (abs(off) > TOLD) != self._is_off:
             self._is_off = not self._is_off
             log.warning(
                 "clock_is_off" if self._is_off else "clock_is_right",
                 seconds=round(off.total_seconds(), 1),
-                todo="Set this machine's clock by a time server (chrony, systemd-timesyncd).",
+                todo="Synchronise this machine's clock with a time server (chrony, "
+                "systemd-timesyncd).",
             )
 
 

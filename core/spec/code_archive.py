@@ -50,12 +50,12 @@ def check(archive: str | Path | BinaryIO) -> Listing:
     try:
         entries = _entries(archive)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, NotImplementedError) as error:
-        raise BadArchive(f"it is no zip archive: {error}") from error
+        raise BadArchive(f"it is not a zip archive: {error}") from error
     files = [entry for entry in entries if not entry.is_dir()]
     if len(files) > MAX_FILES:
-        raise BadArchive(f"it has {len(files):,} files; at most {MAX_FILES:,} are taken")
+        raise BadArchive(f"it has {len(files):,} files; the limit is {MAX_FILES:,}")
     if not files:
-        raise BadArchive("it holds no file")
+        raise BadArchive("it has no files")
     paths: set[str] = set()
     for entry in entries:
         path = entry.filename.rstrip("/")
@@ -67,23 +67,22 @@ def check(archive: str | Path | BinaryIO) -> Listing:
             raise BadArchive(f"{path!r} is encrypted")
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise BadArchive(f"{path!r} is a link or a device; only plain files are taken")
+            raise BadArchive(f"{path!r} is a link or a device; only regular files are accepted")
     named = {entry.filename for entry in files}
     for path in sorted(named):
         parts = path.split("/")
         above = next((up for n in range(1, len(parts)) if (up := "/".join(parts[:n])) in named), "")
         if above:
-            raise BadArchive(f"{above!r} is a file and a folder in it")
+            raise BadArchive(f"{above!r} is both a file and a folder in it")
     size = sum(entry.file_size for entry in files)
     packed = sum(entry.compress_size for entry in files)
     if size > MAX_UNPACKED_BYTES:
         raise BadArchive(
-            f"it unpacks to {size / 2**20:.1f} MiB; at most {MAX_UNPACKED_BYTES >> 20} are taken"
+            f"it unpacks to {size / 2**20:.1f} MiB; the limit is {MAX_UNPACKED_BYTES >> 20}"
         )
     if size > MAX_RATIO * max(packed, 1024):
         raise BadArchive(
-            f"it unpacks to {size / max(packed, 1):.0f} times its size; at most {MAX_RATIO} are "
-            "taken"
+            f"it unpacks to {size / max(packed, 1):.0f} times its size; the limit is {MAX_RATIO}"
         )
     return Listing(paths=sorted(named), unpacked_size=size)
 
@@ -94,12 +93,11 @@ def _entries(archive: str | Path | BinaryIO) -> Sequence[zipfile.ZipInfo]:
         directory = find_directory(file)
         if directory.size > MAX_DIRECTORY_BYTES:
             raise BadArchive(
-                f"its directory has {directory.size:,} bytes; at most {MAX_DIRECTORY_BYTES:,} are "
-                "taken"
+                f"its directory has {directory.size:,} bytes; the limit is {MAX_DIRECTORY_BYTES:,}"
             )
         if most_entries(file, directory) > MAX_ENTRIES:
             raise BadArchive(
-                f"it has more than {MAX_ENTRIES:,} entries; at most {MAX_FILES:,} files are taken"
+                f"it has more than {MAX_ENTRIES:,} entries; the limit is {MAX_FILES:,} files"
             )
         with zipfile.ZipFile(file) as opened:
             return opened.infolist()
@@ -117,7 +115,7 @@ def require_plain(path: str) -> None:
     )
     if wrong:
         raise BadArchive(
-            f"{path[:80]!r} is no path of a file in it; paths are relative, without `..`, with "
+            f"{path[:80]!r} is not a valid path; paths must be relative, without `..`, with "
             f"forward slashes and at most {MAX_PATH} characters"
         )
 
@@ -140,8 +138,8 @@ def unpack(archive: Path, folder: Path) -> Listing:
                     while piece := source.read(PIECE):
                         left -= len(piece)
                         if left < 0:
-                            raise BadArchive("it unpacks to more than it says")
+                            raise BadArchive("it unpacks to more bytes than its directory says")
                         file.write(piece)
             except UNREADABLE as error:
-                raise BadArchive(f"{entry.filename!r} can't be read: {error}") from error
+                raise BadArchive(f"{entry.filename!r} cannot be read: {error}") from error
     return listing

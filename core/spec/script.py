@@ -84,8 +84,8 @@ def plan_script(
             Problem(
                 code="launcher_needs_one_node",
                 param="script.launcher",
-                message=f"{script.launcher} starts ranks on one node, not on {nodes}; take "
-                f"{' or '.join(ACROSS_NODES)}, or 1 node",
+                message=f"{script.launcher} starts ranks on one node only, not on {nodes}; "
+                f"use {' or '.join(ACROSS_NODES)}, or 1 node",
             )
         )
     if ranks_per_node > hardware.slots:
@@ -102,8 +102,8 @@ def plan_script(
             Problem(
                 code="launcher_needs_one_rank",
                 param="script.launcher",
-                message=f"python starts one rank, not {ranks_per_node}; take torchrun, accelerate "
-                "or mpirun, or 1 rank",
+                message=f"launcher python starts one rank, not {ranks_per_node}; use "
+                "torchrun, accelerate or mpirun, or 1 rank",
             )
         )
     if hardware.no_sandbox:
@@ -111,8 +111,8 @@ def plan_script(
             Problem(
                 code="sandbox_unavailable",
                 param="script",
-                message=f"a node of class {hardware.class_name} can't shut a script in, so it runs "
-                f"none: {hardware.no_sandbox}",
+                message=f"a node of class {hardware.class_name} cannot sandbox scripts, so it "
+                f"does not run them: {hardware.no_sandbox}",
             )
         )
     elif nodes > 1 and hardware.no_gang_sandbox:
@@ -120,9 +120,9 @@ def plan_script(
             Problem(
                 code="sandbox_unavailable",
                 param="resources.nodes",
-                message=f"nodes of class {hardware.class_name} can't shut a script in together, "
-                f"so each runs scripts for itself: {hardware.no_gang_sandbox}; take 1 node instead "
-                f"of {nodes}",
+                message=f"nodes of class {hardware.class_name} cannot sandbox one script "
+                f"across several nodes: {hardware.no_gang_sandbox}; use 1 node "
+                f"instead of {nodes}",
             )
         )
     return ScriptPlan(

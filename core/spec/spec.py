@@ -47,7 +47,7 @@ def parse_duration_s(value: object) -> object:
         return value
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(s|min|h)", value)
     if not parts or re.sub(r"(\d+(?:\.\d+)?)\s*(s|min|h)", "", value).strip():
-        raise ValueError(f"{value!r} is no duration; write it like 90s, 20min or 1h 30min")
+        raise ValueError(f"{value!r} is not a valid duration; write it like 90s, 20min or 1h 30min")
     return int(sum(float(number) * UNIT_S[unit] for number, unit in parts))
 
 
@@ -92,7 +92,7 @@ class Resources(BaseModel):
         wall_time_s = info.data.get("wall_time", 0)
         if allowed and wall_time_s > MAX_OUT_OF_MEMORY_S:
             raise ValueError(
-                f"a job that may run out of memory has a wall_time of at most "
+                "a job with may_run_out_of_memory may have a wall_time of at most "
                 f"{format_duration(MAX_OUT_OF_MEMORY_S)}, not {format_duration(wall_time_s)}"
             )
         return allowed

@@ -26,8 +26,8 @@ def sized(spec: JobSpec, ranks: int, *, smallest: int, kind: StudyKind) -> JobSp
         batch, rest = divmod(spec.training.global_batch_size * ranks, smallest)
         if rest:
             raise ValueError(
-                f"a weak study of {smallest} ranks with {spec.training.global_batch_size} samples "
-                f"per step has no whole number of them for {ranks} ranks"
+                f"a weak study of {smallest} ranks with {spec.training.global_batch_size} "
+                f"samples per step would need a fraction of a sample for {ranks} ranks"
             )
         training["global_batch_size"] = batch
     technique = TECHNIQUES.get(spec.parallelism.strategy)

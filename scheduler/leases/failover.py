@@ -188,5 +188,5 @@ def _refund(session: Session, lease: Lease, trouble: Trouble, now: datetime) -> 
     facts: dict[str, object] = {"message": message, "minutes": minutes}
     if rules.cancel.fault_refund.priority_rebook:
         wait = waitlist.join_after_fault(session, lease, now=now)
-        facts |= {"message": f"{message} You are served first on the waitlist.", "wait": wait.id}
+        facts |= {"message": f"{message} You are first on the waitlist.", "wait": wait.id}
     notify(session, lease.user_id, NoticeKind.LEASE_REFUNDED, lease.id, facts, now=now)

@@ -215,7 +215,7 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
             say(session, _lease(session, seen), why)
         case NeverBegan(seen):
             node = session.get_one(Node, seen.node_id)
-            message = f"{node.name} was not ready at any moment of it; it counts as never booked."
+            message = f"{node.name} was not ready at any time during it; it counts as never booked."
             leases.cancel(session, _lease(session, seen), now=now, message=message, actor=ACTOR)
         case Stop(seen, message):
             return _stop(session, seen, message, now)
@@ -234,9 +234,11 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
         case GiveUp(seen):
             _give_up(session, seen, now)
         case Recover(node):
-            _move_node(session, node, NodeState.READY, now, "Clean again.")
+            _move_node(session, node, NodeState.READY, now, "It is clean again.")
         case FinishDrain(node):
-            _move_node(session, node, NodeState.MAINTENANCE, now, "Drained: nothing runs on it.")
+            _move_node(
+                session, node, NodeState.MAINTENANCE, now, "Drained: nothing is running on it."
+            )
     return []
 
 
@@ -293,7 +295,7 @@ def _can_go_on(lease: LeaseSnapshot, world: Snapshot) -> bool:
 
 def _ending(lease: LeaseSnapshot, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
     if any(attempt.job_state in RUNS for attempt in world.attempts_in(lease.id)):
-        yield Stop(lease, "The lease is over.")
+        yield Stop(lease, "The lease has ended.")
     elif world.verified_clean(lease):
         yield End(lease)
     elif verdicts and world.now >= lease.hold_end + DIRTY_AFTER:
@@ -340,13 +342,13 @@ def _booked(lease: LeaseSnapshot, begin: Due, world: Snapshot) -> Iterator[Move]
     if not node.usable:
         why = f"{node.name} {unavailable(node, world.now)}."
     elif before is not None or world.attempts_on(node.id):
-        why = f"{node.name} is still being cleared."
+        why = f"Other jobs are still leaving {node.name}."
     elif not node.clean:
         why = f"{node.name} {unavailable(node, world.now)}."
     if why is None:
         yield Begin(lease, begin)
-    elif lease.reason != f"Begins as soon as it can. {why}":
-        yield NotYet(lease, f"Begins as soon as it can. {why}")
+    elif lease.reason != f"Begins as soon as possible. {why}":
+        yield NotYet(lease, f"Begins as soon as possible. {why}")
 
 
 def _node(node: NodeSnapshot, world: Snapshot) -> Iterator[Move]:
@@ -395,8 +397,8 @@ def _notify(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     stops, ends = clock(seen.usable_end, now), clock(seen.hold_end, now)
     facts: dict[str, object] = {
-        "message": f"Your lease on {node.name} ends at {ends}. What runs in it saves a checkpoint "
-        f"and stops at {stops}, and goes on later.",
+        "message": f"Your lease on {node.name} ends at {ends}. The jobs in it save a "
+        f"checkpoint and stop at {stops}, and continue later.",
         "node": node.name,
         "usable_end": seen.usable_end.isoformat(),
         "hold_end": seen.hold_end.isoformat(),
@@ -407,8 +409,8 @@ def _notify(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
 def _warn(session: Session, seen: LeaseSnapshot, reclaim_at: datetime, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     facts: dict[str, object] = {
-        "message": f"Nothing of yours runs in your lease on {node.name}. It is taken back at "
-        f"{clock(reclaim_at, now)} unless a job starts in it.",
+        "message": f"None of your jobs is running in your lease on {node.name}. It is taken "
+        f"back at {clock(reclaim_at, now)} unless a job starts in it.",
         "node": node.name,
         "reclaim_at": reclaim_at.isoformat(),
     }
@@ -454,8 +456,8 @@ def _penalty(rule: NoShow, strikes: int) -> str:
     if rule.strikes is None or rule.penalty_days is None or strikes < rule.strikes:
         return ""
     days, ahead = rule.penalty_days, rule.penalty_horizon_days
-    may = f"book {ahead} days ahead" if ahead else "walk in, not book"
-    return f" For {days} days you may only {may}; staff can make an exception."
+    may = f"book {ahead} days ahead" if ahead else "use walk-ins"
+    return f" For {days} days you may only {may}; staff can grant an exception."
 
 
 def _stop(session: Session, seen: LeaseSnapshot, message: str, now: datetime) -> list[str]:
@@ -471,12 +473,12 @@ def _stop(session: Session, seen: LeaseSnapshot, message: str, now: datetime) ->
             actor=ACTOR,
         )
     following = leases.pass_jobs_on(session, lease)
-    goes_on = "goes on in the next lease" if following else "back to the queue"
+    goes_on = "then it continues in the next lease" if following else "then it returns to the queue"
     stopped = stop_jobs(
         session,
         lease,
         now=now,
-        message=f"{message} Saving a checkpoint, then {goes_on}.",
+        message=f"{message} Saving a checkpoint; {goes_on}.",
         actor=ACTOR,
     )
     return sorted(stopped.job_ids)
@@ -485,13 +487,17 @@ def _stop(session: Session, seen: LeaseSnapshot, message: str, now: datetime) ->
 def _recall(session: Session, seen: LeaseSnapshot, now: datetime) -> list[str]:
     lease = _lease(session, seen)
     node = session.get_one(Node, lease.node_id)
-    message = f"Saving and stopping: who has booked {node.name} for these hours has come."
+    message = f"Saving and stopping: the owner of these hours on {node.name} has come."
     return sorted(stop_guests(session, lease, now=now, message=message, actor=ACTOR).job_ids)
 
 
 def _give_up(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
-    heard = "has not said that it is clean" if node.clean is False else "has not been heard since"
+    heard = (
+        "has not reported that it is clean"
+        if node.clean is False
+        else "has not been heard from since"
+    )
     message = f"The lease ended at {clock(seen.hold_end, now)} and {node.name} {heard}."
     leases.end(
         session, _lease(session, seen), at=seen.hold_end, now=now, message=message, actor=ACTOR
@@ -503,7 +509,7 @@ def _give_up(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
             NodeState.DIRTY,
             now=now,
             reason_code=ReasonCode.NOT_CLEAN,
-            message=f"{message} It takes work again when it reports that nothing is left.",
+            message=f"{message} It takes work again once it reports that it is clean.",
             actor=ACTOR,
         )
 

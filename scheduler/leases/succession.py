@@ -66,8 +66,9 @@ def go_on(
     except walk_ins.WalkInRefused:
         return []
     message = (
-        f"Goes on on {node.name} in a walk-in of its own, to {clock(end, now)} at most: nobody has "
-        "come to the lease it was a guest in, and nobody waits for its hours."
+        f"Continues on {node.name} in a walk-in of its own, until {clock(end, now)} at the "
+        "latest: the owner of the lease in which it was a guest has not come, and nobody is "
+        "waiting for these hours."
     )
     job_ids = [job.id for job, _ in live]
     for job_id in job_ids:
@@ -90,7 +91,7 @@ def _succeed(
     Raises walk_ins.Refused, with nothing changed, if the policy does not allow the walk-in.
     """
     with session.begin_nested():
-        message = f"Ended at {clock(now, now)}; what ran there as a guest goes on."
+        message = f"Ended at {clock(now, now)}; the guest job in it continues."
         leases.end(session, lease, at=now, now=now, message=message, actor=actor)
         (terms,) = walk_ins.granted(session, user_id, [node], end=end, now=now)
         walk_in = leases.take(
@@ -103,7 +104,8 @@ def _succeed(
             grace_s=lease.grace_s,
             now=now,
             actor=actor,
-            message=f"Walk-in for what ran there as a guest, to {clock(end, now)} at most.",
+            message=f"Walk-in for the job that ran there as a guest, until {clock(end, now)} "
+            "at the latest.",
             terms=terms,
         )
         touching.pass_attempts_on(session, lease, walk_in)

@@ -48,7 +48,7 @@ def send_mail(
                 if not over.is_set():
                     raise
                 raise NotSent(
-                    f"The mail server {settings.smtp_host} was not done within {within_s:g} s."
+                    f"The mail server {settings.smtp_host} did not finish within {within_s:g} s."
                 ) from error
     except smtplib.SMTPRecipientsRefused as error:
         code, refusal = error.recipients[to]
@@ -57,7 +57,7 @@ def send_mail(
         said = _read(error.smtp_error)
         raise NotSent(f"The mail server said: {error.smtp_code} {said}") from error
     except (smtplib.SMTPException, OSError) as error:
-        raise NotSent(f"The mail server {settings.smtp_host} can't be used: {error}") from error
+        raise NotSent(f"The mail server {settings.smtp_host} cannot be used: {error}") from error
 
 
 def _server(settings: SchedulerSettings, *, timeout_s: float) -> smtplib.SMTP:

@@ -91,7 +91,7 @@ class Sender:
             return str(refused)
         except Exception:  # one that can't be written must not hold up those behind it
             log.exception("notice_not_written", notices=[notice.id for notice in parcel.notices])
-            return "It could not be written; the log of the scheduler says why."
+            return "The notice could not be written; see the scheduler's log for the cause."
         return ""
 
     def _settle(self, parcel: Parcel, error: str) -> None:
@@ -112,7 +112,7 @@ class Sender:
 
     def _send(self, parcel: Parcel) -> None:
         if not parcel.to:
-            raise NotSent("There is no address any more.")
+            raise NotSent("The address was removed.")
         if parcel.channel is Channel.WEBHOOK:
             [notice] = parcel.notices
             post(

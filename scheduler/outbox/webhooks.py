@@ -52,9 +52,9 @@ def post(
             if over.is_set():  # in the middle of its headers
                 raise NotSent(late)
     except NotOutward as error:
-        raise NotSent(f"The webhook may not be called: {error}.") from error
+        raise NotSent(f"The webhook must not be called: {error}.") from error
     except (OSError, http.client.HTTPException) as error:
-        raise NotSent(f"The webhook can't be reached: {error}") from error
+        raise NotSent(f"The webhook cannot be reached: {error}") from error
     if not 200 <= status < 300:
         raise NotSent(f"The webhook answered {status}.")
 

@@ -35,7 +35,7 @@ IN_WORDS = {
     NodeState.DRAINING: "is being drained",
     NodeState.MAINTENANCE: "is in maintenance",
     NodeState.DIRTY: "is not clean",
-    NodeState.QUARANTINED: "is in quarantine",
+    NodeState.QUARANTINED: "is quarantined",
     NodeState.RETIRED: "is retired",
 }
 COARSENESS = ((HOUR, 1), (6 * HOUR, 5), (48 * HOUR, 15))  # wait up to -> rounded to these minutes
@@ -62,8 +62,8 @@ def reason_for(job: WaitingJob, decision: Decision, world: Snapshot, need: Need)
         case Saving(node_id):
             return WaitingReason(
                 ReasonCode.SAVING,
-                f"Waits until its last checkpoint has been copied from {world.nodes[node_id].name} "
-                "to the store; then it goes on from there.",
+                "Waits until its last checkpoint has been copied from "
+                f"{world.nodes[node_id].name} to the store; then it continues from there.",
             )
         case NotItsTurn():
             return _not_its_turn(decision, world.now)
@@ -78,7 +78,7 @@ def reason_for(job: WaitingJob, decision: Decision, world: Snapshot, need: Need)
             if not job.lease_ids:
                 return reason
             over = "Its lease" if len(job.lease_ids) == 1 else "One of its leases"
-            return reason._replace(message=f"{over} is over. {reason.message}")
+            return reason._replace(message=f"{over} has ended. {reason.message}")
         case _:
             raise AssertionError(f"{decision} starts now")
 
@@ -108,7 +108,7 @@ def unavailable(node: NodeSnapshot, now: datetime) -> str:
     if node.last_seen_at is None:
         return "has never reported"
     if not node.heard:
-        return f"has not been heard since {clock(node.last_seen_at, now)}"
+        return f"has not been heard from since {clock(node.last_seen_at, now)}"
     return "has not passed its clean check yet"
 
 
@@ -118,8 +118,8 @@ def _postponed(job: WaitingJob, until: datetime, now: datetime) -> WaitingReason
     if code == ReasonCode.BACK_OFF:
         return WaitingReason(ReasonCode.BACK_OFF, message, start)
     again = (
-        f"Tries again at {until.astimezone(UTC):%H:%M:%S} UTC, after failure {job.failures} of at "
-        f"most {MAX_INFRASTRUCTURE_FAILURES} that are retried."
+        f"Retries at {until.astimezone(UTC):%H:%M:%S} UTC, after failure {job.failures}; at "
+        f"most {MAX_INFRASTRUCTURE_FAILURES} failures are retried."
     )
     # The stored reason is still the cause, unless the owner has moved the job meanwhile.
     cause = f" {message.removeprefix(QUEUED_AGAIN)}" if code in INFRASTRUCTURE else ""
@@ -152,8 +152,8 @@ def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> Wait
         if decision.ahead.guest:
             return WaitingReason(
                 ReasonCode.LEASE_LENT,
-                f"Starts on {node.name} as soon as the guest there has left it, saved. It was let "
-                "in because nobody had come to the lease.",
+                f"Starts on {node.name} as soon as the preemptible guest there has saved and "
+                "left. The guest was admitted because the lease was not in use.",
                 ends,
             )
         until = f", until {clock(ends, now)} at the latest" if ends else ""
@@ -164,24 +164,25 @@ def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> Wait
     if not node.usable:
         return WaitingReason(
             ReasonCode.LEASE_NODE_UNAVAILABLE,
-            f"Waits for {node.name} of its lease: {unavailable(node, now)}.",
+            f"Waits for {node.name}, the node of its lease: it {unavailable(node, now)}.",
         )
     if lease.state is LeaseState.BOOKED or not world.tidy(lease):
         return WaitingReason(
             ReasonCode.LEASE_NODE_NOT_CLEAN,
-            f"Waits until {node.name} of its lease is free and clean; that takes seconds.",
+            f"Waits until {node.name}, the node of its lease, is free and clean; that takes "
+            "seconds.",
         )
     if node.class_name not in job.classes:
         return WaitingReason(
             ReasonCode.LEASE_DOES_NOT_FIT,
-            f"Does not fit {node.name} ({node.class_name}) of its lease. Clone the job with a "
-            "smaller model or fewer ranks, or without the lease.",
+            f"Does not fit on {node.name} ({node.class_name}), the node of its lease. Clone "
+            "the job with a smaller model or fewer ranks, or without the lease.",
         )
     if now > lease.usable_end - timedelta(minutes=1):
         return WaitingReason(
             ReasonCode.LEASE_ENDS,
-            f"Its lease on {node.name} ends at {clock(lease.usable_end, now)}: too late to start "
-            "in it. Joins the queue then.",
+            f"Its lease on {node.name} ends at {clock(lease.usable_end, now)}, too soon to "
+            "start in it. It joins the queue then.",
         )
     return WaitingReason(
         ReasonCode.LEASE_BUSY, f"Waits for an earlier job in its lease on {node.name}."
@@ -190,17 +191,17 @@ def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> Wait
 
 def _clearing(job: WaitingJob, decision: Clearing, world: Snapshot) -> WaitingReason:
     now = world.now
-    leave = "leaves" if len(decision.leaving) == 1 else "leave"
+    have = "has" if len(decision.leaving) == 1 else "have"
     leaving = _called(decision.leaving, job, world) if decision.leaving else ""
-    left = f"{leaving} {leave} it" if leaving else "it is clean"
+    left = f"{leaving} {have} saved and left it" if leaving else "it is clean"
     goes_on = (
-        " A lease ends it before its wall time is over; it goes on later, from its checkpoint."
+        " A lease stops it before its wall time is used up; it continues later from its checkpoint."
     )
     goes_on = goes_on if decision.cut_at is not None else ""
     return WaitingReason(
         ReasonCode.SHARE_TAKEN_BACK,
-        f"Starts on {node_names(decision.nodes)} as soon as {left}, saved first: it is within the "
-        f"share of {decision.lab}, which others had borrowed.{goes_on}",
+        f"Starts on {node_names(decision.nodes)} as soon as {left}: it is within the share of "
+        f"{decision.lab}, which others had borrowed.{goes_on}",
         rounded_up(now + timedelta(seconds=LEAVING_S), now),
     )
 
@@ -223,13 +224,13 @@ def _later(
         return WaitingReason(
             ReasonCode.BOOKED_SOON,
             f"{where} at the latest: the nodes that are free now are booked before its "
-            f"{format_duration(job.wall_left_s)} are over. With a wall time of {fits} it could "
-            "start now.",
+            f"{format_duration(job.wall_left_s)} would end. With a wall time of {fits} it "
+            "could start now.",
             start,
         )
     if blocker.waiting:
         ahead = _called([blocker.job_id or ""], job, world)
-        message = f"{where} at the latest, after {ahead}, which is before it in the queue."
+        message = f"{where} at the latest, after {ahead}, which is ahead of it in the queue."
         return WaitingReason(ReasonCode.QUEUE, message, start)
     if blocker.job_id is not None:
         ahead = _called([blocker.job_id], job, world)
@@ -237,9 +238,11 @@ def _later(
         return WaitingReason(ReasonCode.NODE_BUSY, message, start)
     if blocker.lease_id is not None:
         needed = format_duration(job.wall_left_s)
-        message = f"{where}, when a lease there has ended: no gap before that has its {needed}."
+        message = (
+            f"{where}, when a lease there has ended: no earlier gap is as long as its {needed}."
+        )
         return WaitingReason(ReasonCode.NODE_LEASED, message, start)
-    return WaitingReason(ReasonCode.NODE_HELD, f"{where}, when its maintenance is over.", start)
+    return WaitingReason(ReasonCode.NODE_HELD, f"{where}, when the maintenance has ended.", start)
 
 
 def _called(job_ids: Sequence[str], reader: WaitingJob, world: Snapshot) -> str:
@@ -257,9 +260,9 @@ def _soft_fit(gap_from_min: int | None) -> str:
     if gap_from_min is None:
         return ""
     if not gap_from_min:
-        return " In front of a lease that would stop it no job is started there (soft_fit is off)."
+        return " No job is started there ahead of a lease that would stop it (soft_fit is off)."
     return (
-        " In front of a lease that would stop it, it is started there only if it has "
+        " Ahead of a lease that would stop it, it is started there only if the gap is "
         f"{format_duration(gap_from_min * 60)} or more."
     )
 
@@ -284,14 +287,15 @@ def _nowhere(job: WaitingJob, world: Snapshot, need: Need) -> WaitingReason:
     if need.node_class is not None and need.node_class not in world.classes:
         return WaitingReason(
             ReasonCode.NO_SUCH_CLASS,
-            f"There is no node of class {need.node_class} here any more (classes: {here}). Clone "
+            f"Nodes of class {need.node_class} no longer exist here (classes: {here}). Clone "
             "the job with another class, or ask an administrator to enrol a node of it.",
         )
     if not job.classes:
         return WaitingReason(
             ReasonCode.FITS_NOWHERE,
-            f"No node here fits: it needs {need.ranks} ranks of {need.needed_gib:.2f} GiB each on "
-            f"{need.device} (classes: {here}). Clone it smaller, or ask for a larger node.",
+            f"No node here fits: it needs {need.ranks} ranks of {need.needed_gib:.2f} GiB "
+            f"each on {need.device} (classes: {here}). Clone it as a smaller job, or ask for "
+            "a larger node.",
         )
     nodes = [
         node
@@ -302,5 +306,5 @@ def _nowhere(job: WaitingJob, world: Snapshot, need: Need) -> WaitingReason:
     more = f", and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return WaitingReason(
         ReasonCode.NODES_UNAVAILABLE,
-        f"Starts when a node that it fits is back: {'; '.join(told)}{more}.",
+        f"Starts when a node on which it fits is available again: {'; '.join(told)}{more}.",
     )

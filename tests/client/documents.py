@@ -123,11 +123,11 @@ AGENDA_JOB = answer(
 AGENDA_PLAN = answer(
     "AgendaPlanView",
     name="lab-1",
-    rules="One after the other; if one fails, the others go on.",
+    rules="One after the other; if one fails, the others continue.",
     fits=True,
     usable_end="2026-11-21T11:55:00+00:00",
     spare_s=1020,
-    summary="Fits with 17min to spare, even if every job uses up its wall time.",
+    summary="It fits with 17min to spare, even if every job uses up its wall time.",
     jobs=[
         AGENDA_JOB,
         {
@@ -178,7 +178,7 @@ POLICY_PLAN = answer(
     id="course-unit-4",
     version=2,
     replaces=1,
-    changes=["grid.horizon_days: 14 instead of 21."],
+    changes=["grid.horizon_days: changed from 21 to 14."],
     advice=["pools.long: there is no node 307G3Q3 here."],
     refused=[AFFECTED_LEASE],
     num_refused=1,
@@ -232,7 +232,9 @@ SESSION = answer("SessionView", id="token_01k9sessionghjkmnpqrstvwxy", is_this_o
 NEW_TOKEN = answer("TokenMade", **TOKEN, secret="ty_secret", user=USER)
 LEASE = answer("LeaseView", reason="Booked.", charge={"quota": "main", "hours": 2})
 OFFER = answer("OfferView", state="open", expires_at="2026-11-21T12:10:00+00:00")
-WAIT = answer("WaitView", hours=2, state="offered", reason="An offer is open.", offer=OFFER)
+WAIT = answer(
+    "WaitView", hours=2, state="offered", reason="Waiting for the answer to an offer.", offer=OFFER
+)
 DISPLACED = answer("DisplacedView", act="move", to_node="other")
 OCCURRENCE = answer("OccurrenceView", held=True)
 MAINTENANCE = answer(

@@ -287,9 +287,9 @@ def test_a_lab_is_planned_submitted_looked_at_and_cancelled(
     lab.write_text(LAB.read_text().replace("layers: 12, width: 768", "layers: 4, width: 96"))
     block = ["agenda", "plan", str(lab), "--class", "cpu4", "--hours"]
     fits = runner.invoke(app, [*block, "3"])
-    assert (fits.exit_code, "Fits with 11min" in fits.stdout) == (0, True), fits.output
+    assert (fits.exit_code, "It fits with 11min" in fits.stdout) == (0, True), fits.output
     over = runner.invoke(app, [*block, "2"])
-    assert (over.exit_code, "Over by 49min" in over.stdout) == (3, True), over.output
+    assert (over.exit_code, "It is too long by 49min" in over.stdout) == (3, True), over.output
     wrong.write_text(lab.read_text().replace("strategy: fsdp", "strategy: fsdb"))
     answer = runner.invoke(app, ["agenda", "plan", str(wrong), "--class", "cpu4", "--hours", "3"])
     assert answer.exit_code == 2

@@ -41,7 +41,7 @@ def test_without_a_rule_it_happens_once() -> None:
         ("FREQ=HOURLY;COUNT=3", "FREQ"),
         ("FREQ=DAILY;COUNT=401", "more than 400"),
         ("FREQ=DAILY;COUNT=x", "FREQ=WEEKLY"),
-        ("FREQ=DAILY;UNTIL=20200101", "never"),
+        ("FREQ=DAILY;UNTIL=20200101", "no occurrences"),
         ("nonsense", "FREQ"),
         ("", "FREQ"),
     ],

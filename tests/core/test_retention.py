@@ -127,7 +127,7 @@ def test_every_limit_is_met_and_nothing_goes_that_could_have_stayed(
 
 @pytest.mark.parametrize(
     ("used", "told"),
-    [(7.9, None), (8.0, "Beyond that, checkpoints"), (10.1, "nothing can be uploaded")],
+    [(7.9, None), (8.0, "Beyond the limit, the checkpoints"), (10.1, "nothing can be uploaded")],
 )
 def test_the_warning_comes_before_the_limit_and_says_what_follows(
     used: float, told: str | None

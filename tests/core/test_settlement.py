@@ -30,7 +30,7 @@ def test_two_hours_before_its_start_a_lease_is_given_back_for_nothing_40(
     settled = of_cancel(THREE, now=THREE - minutes * MINUTE, rules=COURSE, by="ann")
     assert (settled.counts, settled.settled_as) == (counts, settled_as)
     assert settled.refund_if_rebooked is counts
-    said = "It counts unless others book these hours." if counts else "It does not count."
+    said = "Its hours count unless others book them." if counts else "Its hours do not count."
     assert settled.message.endswith(said)
 
 
@@ -50,7 +50,7 @@ def test_hours_are_free_from_the_next_one_that_leaves_room_for_cleaning_43_44(
     settled = of_release(SIX, freed_from=found, rules=COURSE, by="ann")
     assert settled.counts
     if freed == SIX:
-        assert settled.message.endswith("No whole hour is left of it.")
+        assert settled.message.endswith("No whole hour of it is left to give back.")
         assert not settled.refund_if_rebooked
     else:
         assert (settled.forfeited_end, settled.refund_if_rebooked) == (SIX, True)

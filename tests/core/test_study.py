@@ -53,7 +53,7 @@ def test_the_other_degrees_stay() -> None:
 def test_weak_scaling_grows_the_batch_with_the_ranks() -> None:
     made = [sized(spec(), ranks, smallest=2, kind=StudyKind.WEAK) for ranks in (2, 3, 4)]
     assert [one.training.global_batch_size for one in made] == [8, 12, 16]
-    with pytest.raises(ValueError, match="no whole number"):
+    with pytest.raises(ValueError, match="a fraction of a sample"):
         sized(spec(training={"global_batch_size": 9}), 3, smallest=2, kind=StudyKind.WEAK)
     with pytest.raises(ValueError, match="global_batch_size"):
         sized(spec(training={"global_batch_size": 2**20}), 2, smallest=1, kind=StudyKind.WEAK)

@@ -239,9 +239,11 @@ def test_who_becomes_late_is_told_once_by_whichever_scheduler(world: World) -> N
     look(world, at(12, 40))
     ((kind, message),) = told(world)
     assert kind == NoticeKind.AGENDA_LATE
-    assert "lab (agenda_1) fitted into its lease, and does not any more. Over by 6min" in message
+    assert (
+        "lab (agenda_1) fitted into its lease and no longer does. It is too long by 6min" in message
+    )
     assert f"trainyard leases extend {lease} 1" in message
-    assert "cancel what can be left out of part-1 and part-2" in message
+    assert "cancel jobs that you can do without among part-1 and part-2" in message
 
 
 def test_who_did_not_fit_from_the_beginning_is_not_told_that_it_is_late(world: World) -> None:
@@ -272,7 +274,7 @@ def test_of_each_job_that_its_wall_time_cuts_the_owner_is_told_once(world: World
         look(world, world.now + timedelta(minutes=1))
     first, second = told(world)
     assert first[0] == second[0] == NoticeKind.AGENDA_CUT
-    assert f"part-1 ({one}) of lab (agenda_1) was cut: its wall time was used up." in first[1]
+    assert f"part-1 ({one}) of lab (agenda_1) was cut short: its wall time was used up." in first[1]
     assert f"({two})" in second[1]
 
 
@@ -291,8 +293,11 @@ def test_of_what_the_end_of_the_lease_leaves_over_the_owner_is_told_once(world: 
     look(world, at(13, 30))
     ((kind, message),) = told(world)
     assert kind == NoticeKind.AGENDA_CUT
-    assert "its lease is over since 12:55 UTC" in message
-    assert "and part-1 had not ended, part-2 had not begun. They go on, saved" in message
+    assert "its lease ended at 12:55 UTC" in message
+    assert (
+        "and part-1 had not ended, part-2 had not begun. These jobs are saved and continue"
+        in message
+    )
 
 
 def test_jobs_of_no_agenda_are_not_touched(world: World) -> None:

@@ -491,7 +491,7 @@ def test_a_borrowed_job_is_saved_stopped_whole_and_queued_again(world: World) ->
     world.apply(SHARES)
     gang = world.job(wall="3h", user="bob", nodes=2)
     run_on(world, gang)
-    assert "a lab may take its share back" in world.lease_of(gang).reason
+    assert "another lab may reclaim its share" in world.lease_of(gang).reason
     claim = world.job(wall="20min", user="ada")
     world.bells.nodes.clear()
     assert world.cycle() == []
@@ -504,7 +504,7 @@ def test_a_borrowed_job_is_saved_stopped_whole_and_queued_again(world: World) ->
     assert world.bells.nodes == ["north-00", "north-01"]
     told = world.get_job(claim)
     assert told.reason_code == "share_taken_back"
-    assert "Starts on north-00 as soon as another person's job leaves it" in told.reason
+    assert "Starts on north-00 as soon as another person's job has saved and left it" in told.reason
     assert world.cycle(after_s=5) == []  # and nobody is stopped twice, or instead
     world.exits(gang, Outcome.PREEMPTED)
     assert world.cycle(after_s=5) == [claim]  # before the one that left, which came earlier
@@ -535,7 +535,7 @@ def test_a_claim_starts_in_the_gap_that_others_have_left_for_it_and_is_cut_there
     assert world.cycle() == []
     told = world.get_job(claim)
     assert told.reason_code == "share_taken_back"
-    assert "A lease ends it before its wall time is over" in told.reason
+    assert "A lease stops it before its wall time is used up" in told.reason
     (leaves,) = [one for one in borrowers if world.get_job(one).state is JobState.STOPPING]
     world.exits(leaves, Outcome.PREEMPTED)
     assert world.cycle(after_s=5) == [claim]

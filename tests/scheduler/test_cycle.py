@@ -56,7 +56,7 @@ def test_a_second_job_waits_and_is_told_for_what_and_until_when(world: World) ->
     assert job.predicted_start == at(11, 49)
     assert job.reason == (
         "Starts at 11:49 UTC on north-01 at the latest, after another person's job, which is "
-        "before it in the queue."
+        "ahead of it in the queue."
     )
 
 
@@ -121,11 +121,14 @@ def test_where_the_policy_says_no_a_job_that_saves_waits_for_its_whole_wall_time
     assert world.cycle() == []
     job = world.get_job(job_id)
     assert job.predicted_start == at(13)
-    assert "no job is started there (soft_fit is off)" in job.reason
+    assert (
+        "No job is started there ahead of a lease that would stop it (soft_fit is off)"
+        in job.reason
+    )
     longer = "policy: {id: rigid, version: 2}\nscheduling: {min_useful_min: 90}\n"
     world.apply(longer)
     assert world.cycle(after_s=1) == []
-    assert "is started there only if it has 1h 30min or more" in world.get_job(job_id).reason
+    assert "is started there only if the gap is 1h 30min or more" in world.get_job(job_id).reason
     world.apply(longer.replace("2", "3").replace("90", "45"))
     assert world.cycle(after_s=1) == [job_id]
     assert world.lease_of(job_id).hold_end == at(12)
@@ -140,7 +143,7 @@ def test_a_job_that_no_gap_between_leases_can_take_is_told_when_and_why(world: W
     assert world.cycle() == []
     job = world.get_job(job_id)
     assert (job.reason_code, job.predicted_start) == ("node_leased", at(21))
-    assert "no gap before that has its 3h" in job.reason
+    assert "no earlier gap is as long as its 3h" in job.reason
     assert "Sooner with resources.wall_time: 1h 30min (12:00 UTC)" in job.reason
 
 
@@ -343,7 +346,8 @@ def test_a_silent_node_is_told_by_name_and_gets_no_work(world: World) -> None:
     job = world.get_job(job_id)
     assert (job.reason_code, job.predicted_start) == ("nodes_unavailable", None)
     assert job.reason == (
-        "Starts when a node that it fits is back: north-01 has not been heard since 10:57 UTC."
+        "Starts when a node on which it fits is available again: "
+        "north-01 has not been heard from since 10:57 UTC."
     )
     world.report()
     assert world.cycle() == [job_id]
@@ -389,7 +393,7 @@ def test_a_failed_start_waits_for_its_back_off_and_says_after_what(world: World)
     assert world.cycle() == []
     job = world.get_job(job_id)
     assert (job.state, job.reason_code) == (JobState.QUEUED, "back_off")
-    assert "failure 1 of at most 3" in job.reason
+    assert "failure 1; at most 3 failures are retried" in job.reason
     assert "It ended: start_failed." in job.reason
     before = job.reason
     world.cycle(after_s=2)

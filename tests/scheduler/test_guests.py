@@ -59,7 +59,7 @@ def test_who_comes_late_gets_the_node_back_and_the_guest_goes_on_later_57(world:
     stopping = world.get_job(guest)
     assert stopping.state is JobState.STOPPING
     assert world.attempt(guest).stop_reason is Outcome.PREEMPTED
-    assert "who has booked north-01 for these hours has come" in stopping.reason
+    assert "the owner of these hours on north-01 has come" in stopping.reason
     waits = world.get_job(mine)
     assert waits.reason_code == "lease_lent"
     assert waits.predicted_start is not None

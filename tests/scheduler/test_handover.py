@@ -100,7 +100,7 @@ def test_back_to_back_leases_never_overlap_on_a_slow_node(world: World) -> None:
     assert world.cycle() == []
     assert world.get_lease(second).state is LeaseState.BOOKED
     assert world.get_lease(second).reason == (
-        "Begins as soon as it can. north-01 is still being cleared."
+        "Begins as soon as possible. Other jobs are still leaving north-01."
     )
     assert "is free and clean" in world.get_job(next_job).reason
     world.now = at(12, 0, 9)
@@ -116,8 +116,8 @@ def test_back_to_back_leases_never_overlap_on_a_slow_node(world: World) -> None:
     ("state", "reason", "told"),
     [
         (NodeState.DRAINING, "New disk.", "north-01 is being drained (New disk)."),
-        (NodeState.QUARANTINED, "", "north-01 is in quarantine."),
-        (NodeState.READY, "", "north-01 has not been heard since 10:57 UTC."),
+        (NodeState.QUARANTINED, "", "north-01 is quarantined."),
+        (NodeState.READY, "", "north-01 has not been heard from since 10:57 UTC."),
     ],
 )
 def test_a_lease_whose_node_is_not_ready_says_so_and_is_given_back_at_its_end(
@@ -131,16 +131,16 @@ def test_a_lease_whose_node_is_not_ready_says_so_and_is_given_back_at_its_end(
     world.cycle()
     lease = world.get_lease(lease_id)
     assert lease.state is LeaseState.BOOKED
-    assert lease.reason == f"Begins as soon as it can. {told}"
+    assert lease.reason == f"Begins as soon as possible. {told}"
     assert "north-01" in world.get_job(job_id).reason
     world.now = at(12)
     world.cycle()
     lease = world.get_lease(lease_id)
     assert lease.state is LeaseState.CANCELLED
-    assert lease.reason.startswith("north-01 was not ready at any moment of it")
+    assert lease.reason.startswith("north-01 was not ready at any time during it")
     assert not hold_of(world, lease_id).live
     world.cycle()
-    assert world.get_job(job_id).reason.startswith("Its lease is over. ")
+    assert world.get_job(job_id).reason.startswith("Its lease has ended. ")
 
 
 def test_a_lease_begins_late_when_its_node_comes_back_in_its_hours(world: World) -> None:

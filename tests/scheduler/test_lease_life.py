@@ -93,7 +93,7 @@ def test_an_owner_is_told_30_and_15_minutes_before_the_end_and_once_each(world: 
     told = notices(world, NoticeKind.LEASE_ENDING)
     assert len(told) == 2
     assert "ends at 13:00 UTC" in told[0]
-    assert "stops at 12:55 UTC" in told[0]
+    assert "stop at 12:55 UTC" in told[0]
 
 
 def test_an_extended_lease_is_told_again_before_its_new_end_45(world: World) -> None:
@@ -184,13 +184,13 @@ def test_a_job_in_a_lease_that_ends_goes_on_in_its_owners_next_one_52(world: Wor
     assert go(world, at(11, 1)) == [job_id]
     world.runs(job_id)
     go(world, at(11, 55))
-    assert "goes on in the next lease" in world.get_job(job_id).reason
+    assert "continues in the next lease" in world.get_job(job_id).reason
     world.exits(job_id, Outcome.LEASE_ENDED)
     assert go(world, at(11, 58)) == []
     assert go(world, at(12)) == [job_id]
     assert world.lease_of(job_id).id == second
     go(world, at(13, 55))
-    assert "back to the queue" in world.get_job(job_id).reason  # the next is somebody else's
+    assert "returns to the queue" in world.get_job(job_id).reason  # the next is somebody else's
 
 
 def test_a_save_that_takes_longer_than_the_grace_is_waited_for_and_never_used_in_part_51(
@@ -272,7 +272,7 @@ def test_who_does_not_come_too_often_hears_what_that_means(world: World) -> None
     first, second = notices(world, NoticeKind.LEASE_RECLAIMED)
     assert "no-show 1 of 2 in 10 days." in first
     assert "you may only" not in first
-    assert "For 7 days you may only walk in, not book; staff can make an exception." in second
+    assert "For 7 days you may only use walk-ins; staff can grant an exception." in second
     with world.database.read() as session:
         judge = Judge(session, "user_ada", now=world.now)
         node = session.scalars(select(Node).where(Node.name == "north-02")).one()
@@ -426,7 +426,7 @@ def test_a_node_that_holds_memory_at_the_hour_keeps_the_next_lease_waiting_50(
         assert world.get_lease(second).state is LeaseState.BOOKED
     assert world.get_node(node_id).state is NodeState.DIRTY
     assert world.get_lease(first).state is LeaseState.ENDED
-    assert world.get_lease(second).reason.startswith("Begins as soon as it can. north-01")
+    assert world.get_lease(second).reason.startswith("Begins as soon as possible. north-01")
     go(world, at(12, 1))
     go(world, at(12, 1, 5))
     assert world.get_lease(second).state is LeaseState.ACTIVE
@@ -443,7 +443,7 @@ def test_a_job_walks_in_only_where_the_policy_lets_it_18b(world: World) -> None:
         assert go(world, at(10, 30, second)) == []
         job = world.get_job(job_id)
         assert (job.reason_code, job.state) == ("walk_in_refused", JobState.QUEUED)
-        assert "takes no walk-ins" in job.reason
+        assert "does not allow walk-ins" in job.reason
     with world.database.write() as session:
         session.delete(session.get_one(AppliedPolicy, ("strict", 1)))
     assert go(world, at(10, 31, 11)) == [job_id]
@@ -568,7 +568,7 @@ def test_a_freed_block_is_offered_to_the_next_in_line_and_once_each_59(world: Wo
     assert state_of(world, first) == (WaitState.OFFERED, [OfferState.OPEN])
     assert state_of(world, second) == (WaitState.WAITING, [])
     (told,) = notices(world, NoticeKind.BLOCK_OFFERED)
-    assert "for 10 minutes from when you first hear of it, until 10:12 UTC or later" in told
+    assert "for 10 minutes after you are first notified, until 10:12 UTC or later" in told
     with pytest.raises(Conflict, match="is held"):
         world.book(node_id, at(11), 1, user="bob")
     go_on(world, at(10, 11))

@@ -76,7 +76,7 @@ def test_silence_alone_never_ends_an_attempt_before_its_lease(world: World) -> N
     world.cycle()
     attempt, job = world.attempt(job_id), world.get_job(job_id)
     assert attempt.outcome is Outcome.NODE_LOST
-    assert "a-1 has not been heard since 10:57 UTC" in attempt.reason
+    assert "a-1 has not been heard from since 10:57 UTC" in attempt.reason
     assert "12:00 UTC" in attempt.reason
     assert (job.state, job.infrastructure_failures, job.used_s) == (JobState.QUEUED, 1, 0)
     assert world.get_node(node_id).state is NodeState.DIRTY
@@ -142,7 +142,7 @@ def test_an_attempt_that_its_node_does_not_list_for_a_minute_is_lost(
     world.report(node_id, missing=True)
     world.cycle()
     assert world.attempt(job_id).outcome is Outcome.NODE_LOST
-    assert "a-1 has not known the job since 10:57 UTC" in world.attempt(job_id).reason
+    assert "a-1 has not listed the job since 10:57 UTC" in world.attempt(job_id).reason
 
 
 def test_an_attempt_that_is_listed_again_begins_its_minute_anew(world: World) -> None:
@@ -244,7 +244,7 @@ def test_a_dirty_node_takes_work_again_only_when_it_says_that_it_is_clean(world:
     assert world.lease_of(job_id).state is LeaseState.ENDED
     dirty = world.get_node(node_id)
     assert dirty.state is NodeState.DIRTY
-    assert "has not said that it is clean" in dirty.reason
+    assert "has not reported that it is clean" in dirty.reason
     world.report(node_id, clean=True)
     world.cycle()
     assert world.get_node(node_id).state is NodeState.READY

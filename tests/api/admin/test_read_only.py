@@ -26,7 +26,7 @@ def test_changes_answer_503_with_the_reason_and_reading_goes_on(world: World) ->
     ):
         assert (answer.status_code, answer.json()["code"]) == (503, "read_only")
         assert answer.headers["Retry-After"] == "30"
-        assert "It moves to another machine. What runs goes on." in answer.json()["detail"]
+        assert "It moves to another machine. Running jobs continue." in answer.json()["detail"]
     assert world.ann.get(f"/v1/jobs/{job_id}").json()["state"] == "queued"
     assert world.ann.get("/v1/me").status_code == 200
     assert world.staff.get("/v1/admin/read-only").json()["read_only"]

@@ -141,9 +141,9 @@ def test_before_the_lease_each_job_has_its_time(world: World) -> None:
     assert at(two["planned_start"]) == begins + timedelta(minutes=21)
     assert found["fits"]
     assert found["spare_s"] == (115 - 41) * 60
-    assert found["summary"].startswith("Fits with 1h 14min to spare")
+    assert found["summary"].startswith("It fits with 1h 14min to spare")
     assert (found["slots"], found["node_class"], found["first_cut"]) == (2, "cpu2", None)
-    assert "the others go on" in found["rules"]
+    assert "the others continue" in found["rules"]
     assert jobs_in(world) == 0
 
 
@@ -254,7 +254,7 @@ def test_what_does_not_fit_is_refused_unless_it_is_wanted_anyway(world: World) -
     body = agenda(wall("one", "90min"), wall("two", "40min"))
     answer = submit(world, lease_id, body)
     assert (answer.status_code, answer.json()["code"]) == (409, "over_time")
-    assert "Over by 16min" in answer.json()["detail"]
+    assert "It is too long by 16min" in answer.json()["detail"]
     assert jobs_in(world) == 0
     found = submitted(world, lease_id, body, "&anyway=true")
     assert not found["fits"]
@@ -394,7 +394,7 @@ def test_slots_of_several_nodes_are_not_added_up(world: World) -> None:
     body = agenda(*jobs, side_by_side=True)
     answer = submit(world, together(world)[0], body)
     assert (answer.status_code, answer.json()["code"]) == (409, "over_time")
-    assert "Over by 6min" in answer.json()["detail"]
+    assert "It is too long by 6min" in answer.json()["detail"]
     assert "three would be stopped" in answer.json()["detail"]
     assert jobs_in(world) == 0
 

@@ -210,7 +210,7 @@ def test_over_the_limit_superseded_checkpoints_go_and_the_owner_is_warned_once(
         400
     ]
     (told,) = [event for event in events(world, job_id) if event["reason_code"] == "storage"]
-    assert "ann holds 7.8 KiB and may hold 5.9 KiB" in told["message"]
+    assert "ann holds 7.8 KiB; the limit is 5.9 KiB" in told["message"]
     assert chore.run(utc_now() + DAY)
     with world.database.read() as session:
         (notice,) = session.scalars(select(Notice)).all()

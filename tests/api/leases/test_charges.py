@@ -89,7 +89,7 @@ def test_a_refunded_lease_is_given_back_for_nothing_and_says_so(world: World) ->
     world.ann.delete(f"/v1/leases/{lease_id}")
     assert charged(world.ann, lease_id) == (0, "node_fault")
     reason = world.ann.get(f"/v1/leases/{lease_id}").json()["reason"]
-    assert reason == "Cancelled by ann. It was refunded before, and does not count."
+    assert reason == "Cancelled by ann. It was already refunded, so its hours do not count."
 
 
 def test_two_who_cancel_too_late_are_charged_in_turn(world: World) -> None:

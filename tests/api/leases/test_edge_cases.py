@@ -66,7 +66,7 @@ def test_the_seventh_cancel_of_a_day_ends_booking_until_tomorrow_42(world: World
         assert world.ann.delete(f"/v1/leases/{lease.json()['id']}").status_code == 204
     refused = world.ann.post("/v1/leases", json=block())
     assert (refused.status_code, refused.json()["code"]) == (422, "churn")
-    assert "cancelled 7 leases today and may cancel 6" in refused.json()["detail"]
+    assert "cancelled 7 leases today and the limit is 6" in refused.json()["detail"]
     assert world.bob.post("/v1/leases", json=block()).status_code == 201
 
 

@@ -62,7 +62,7 @@ def test_wrong_bookings_are_refused_by_rule(world: World) -> None:
     rows = [
         (block(start=naive), "start", "time zone"),
         (block(start="tomorrow"), "start", "tomorrow"),
-        (block(start=(hour_floor(now) - HOUR).isoformat()), "start", "over"),
+        (block(start=(hour_floor(now) - HOUR).isoformat()), "start", "has passed"),
         (block(start=(hour_floor(now) + 1.5 * HOUR).isoformat()), "start", "full hour"),
         (block(start=(hour_floor(now) + timedelta(days=40)).isoformat()), "start", "21 days"),
         (block(start="0001-01-01T00:00:00+00:00"), "start", "year"),
@@ -72,7 +72,7 @@ def test_wrong_bookings_are_refused_by_rule(world: World) -> None:
         (block(node_class="h100x8"), "node_class", "cpu2"),
         (block(node="nowhere"), "node", "box"),
         (block(node_class=None), "node_class", "node"),
-        (block(colour="red"), "colour", "not known"),
+        (block(colour="red"), "colour", "does not exist"),
     ]
     for body, param, word in rows:
         answer = world.ann.post("/v1/leases", json=body)

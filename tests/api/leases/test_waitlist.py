@@ -93,7 +93,7 @@ def test_an_offer_can_be_taken_up_until_the_scheduler_has_ended_it(world: World)
         assert waitlist.let_pass(session, made, OfferState.EXPIRED, now=late)
     refused = world.bob.post(f"/v1/waitlist/{wait['id']}/accept").json()
     assert refused["code"] == "offer_expired"
-    assert f"ended at {late:%H:%M} UTC. An offer was expired; waits" in refused["detail"]
+    assert f"ended at {late:%H:%M} UTC. Offer expired: the entry" in refused["detail"]
     other = join(world, world.ann, more=4)
     serve(world, other["id"])
     with world.database.write() as session:

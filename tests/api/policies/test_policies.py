@@ -100,7 +100,7 @@ def test_versions_only_rise_and_their_text_stays(world: World) -> None:
     assert post(world, document(1))[0] == 409
     status, plan = post(world, second)
     assert (status, plan["replaces"]) == (200, 2)
-    assert "pools.small.hours: [1, 2] instead of [1, 2, 3]." in plan["changes"]
+    assert "pools.small.hours: changed from [1, 2, 3] to [1, 2]." in plan["changes"]
 
     versions = world.ann.get("/v1/policies/lab/versions").json()["data"]
     assert [(v["version"], v["active"]) for v in versions] == [(3, True), (2, False)]
@@ -220,7 +220,7 @@ def test_the_next_version_brings_its_own_windows(world: World) -> None:
         [policy] = active_policies(session)
     assert policy.times[0].end == hour_ceiling(utc_now() + timedelta(minutes=1)) + 24 * HOUR
     told = post(world, document(2))[1]["changes"]
-    assert any(line.startswith("windows: gone is") for line in told)
+    assert any(line.startswith("windows: ") and line.endswith(" was removed.") for line in told)
     [again] = world.staff.get("/v1/windows").json()["data"]
     assert again["ends_at"] == window["ends_at"]
     assert again["id"] != window["id"]
@@ -230,5 +230,5 @@ def test_the_course_policy_applies_with_advice_about_this_site(world: World) -> 
     status, plan = post(world, COURSE_TEXT)
     assert (status, plan["applied"]) == (200, True)
     assert "pools.long: there is no node 307G3Q3 here." in plan["advice"]
-    assert any(line.startswith("windows: all are over") for line in plan["advice"])
+    assert any(line.startswith("windows: all of them ended") for line in plan["advice"])
     assert book(world)["status"] == 201, "`box` is none of its nodes"

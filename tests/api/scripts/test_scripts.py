@@ -168,11 +168,11 @@ def zip_with(name: str, mode: int, *, size: int = 0) -> bytes:
 
 
 HARMFUL: list[tuple[bytes, str]] = [
-    (b"no zip at all", "no zip archive"),
-    (packed({}), "holds no file"),
-    (zip_with("../outside.py", stat.S_IFREG | 0o644), "no path"),
-    (zip_with("/etc/cron.d/x", stat.S_IFREG | 0o644), "no path"),
-    (zip_with("a\\b.py", stat.S_IFREG | 0o644), "no path"),
+    (b"no zip at all", "not a zip archive"),
+    (packed({}), "has no files"),
+    (zip_with("../outside.py", stat.S_IFREG | 0o644), "is not a valid path"),
+    (zip_with("/etc/cron.d/x", stat.S_IFREG | 0o644), "is not a valid path"),
+    (zip_with("a\\b.py", stat.S_IFREG | 0o644), "is not a valid path"),
     (zip_with("link.py", stat.S_IFLNK | 0o777), "link or a device"),
     (zip_with("device", stat.S_IFBLK | 0o666), "link or a device"),
     (zip_with("bomb.bin", stat.S_IFREG | 0o644, size=30 << 20), "times its size"),

@@ -20,8 +20,8 @@ HUGE = {"width": 65_536, "heads": 64, "layers": 96}
 WIDE = {"width": 2560, "layers": 16, "heads": 8}
 
 BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("unknown field", {"colour": "red"}, "colour", "not known"),
-    ("unknown inner field", {"model": {"depth": 3}}, "model.depth", "not known"),
+    ("unknown field", {"colour": "red"}, "colour", "does not exist"),
+    ("unknown inner field", {"model": {"depth": 3}}, "model.depth", "does not exist"),
     ("wrong type", {"model": {"layers": "four"}}, "model.layers", "four"),
     ("number as text", {"training": {"steps": "400"}}, "training.steps", "400"),
     ("fraction", {"training": {"steps": 1.5}}, "training.steps", "1.5"),
@@ -46,7 +46,12 @@ BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
     ("ranks", {"resources": {"ranks_per_node": 8}}, "resources.ranks_per_node", "8"),
     ("more nodes", {"resources": {"nodes": 2}}, "resources.nodes", "2"),
     ("short", {"resources": {"wall_time": "5s"}}, "resources.wall_time", "60"),
-    ("no duration", {"resources": {"wall_time": "soon"}}, "resources.wall_time", "soon"),
+    (
+        "is not a valid duration",
+        {"resources": {"wall_time": "soon"}},
+        "resources.wall_time",
+        "soon",
+    ),
     ("class", {"resources": {"node_class": "tpu8"}}, "resources.node_class", "tpu8"),
     ("dataset", {"data": {"dataset": "mine"}}, "data.dataset", "mine"),
     ("lease", {"lease": "lease_" + "0" * 26}, "lease", "lease_"),

@@ -159,8 +159,8 @@ def test_the_first_job_that_would_not_end_is_named_and_how_much_to_cut() -> None
     found = seen(items)
     assert (found.first_cut, found.spare_s) == (2, -(230 + 3 - 175) * 60)
     assert summary(found) == (
-        "Over by 58min if every job uses up its wall time: part 50 would be stopped, part 20 would "
-        "not start. Cut 58min of wall time, or leave jobs out."
+        "It is too long by 58min if every job uses up its wall time: part 50 would be stopped, "
+        "part 20 would not start. Reduce the wall time by 58min, or leave jobs out."
     )
 
 
@@ -169,10 +169,10 @@ def test_what_is_likely_is_told_beside_what_is_sure() -> None:
     found = seen(items)
     assert not found.fits
     assert found.likely_spare_s == (175 - 101) * 60
-    assert summary(found).endswith("As it looks, all end with 1h 14min to spare.")
+    assert summary(found).endswith("At the present speed, all jobs end with 1h 14min to spare.")
     unknown = seen([*items, minutes(20)])
     assert unknown.likely_spare_s is None
-    assert "As it looks" not in summary(unknown)
+    assert "At the present speed" not in summary(unknown)
 
 
 def test_the_hand_over_is_the_schedulers() -> None:
@@ -201,8 +201,8 @@ def test_a_job_beside_it_that_has_its_slots_makes_it_late_and_is_named() -> None
     assert [line.latest and line.latest.start for line in found.lines] == [now, at(13, 31)]
     assert found.fits
     assert summary(found) == (
-        "Fits with 24min to spare, even if every job uses up its wall time. Late: one and two, by "
-        "1h 10min at most. big (job_1) holds 2 of the 4 slots until 13:30 UTC at the latest."
+        "It fits with 24min to spare, even if every job uses up its wall time. Late: one and two, "
+        "by 1h 10min at most. big (job_1) holds 2 of the 4 slots until 13:30 UTC at the latest."
     )
 
 
@@ -362,7 +362,7 @@ def test_what_ends_early_leaves_more_time() -> None:
     ]
     assert found.fits
     assert not any(line.late_s for line in found.lines)
-    assert summary(found) == "Fits with 41min to spare, even if every job uses up its wall time."
+    assert summary(found) == "It fits with 41min to spare, even if every job uses up its wall time."
 
 
 def test_a_lease_that_has_begun_while_nothing_runs_is_late_by_the_time_that_is_gone() -> None:
@@ -406,7 +406,9 @@ def test_what_is_over_is_told_by_how_it_went() -> None:
 
 
 def test_the_rules_stand_in_a_sentence() -> None:
-    assert "if one fails, the others go on" in rules(side_by_side=False, on_failure=OnFailure.GO_ON)
+    assert "if one fails, the others continue" in rules(
+        side_by_side=False, on_failure=OnFailure.GO_ON
+    )
     assert "are cancelled" in rules(side_by_side=True, on_failure=OnFailure.STOP)
 
 

@@ -63,10 +63,10 @@ def test_what_was_told_is_not_told_again() -> None:
 def test_who_is_late_is_told_what_to_do() -> None:
     runs = minutes("one", 50, state=JobState.RUNNING, started_at=at(12, 20), used_s=600.0)
     (one,) = told(at(12, 30), runs, minutes("two", 50))
-    assert "Over by 6min" in one.message
+    assert "It is too long by 6min" in one.message
     assert "two would be stopped" in one.message
     assert "trainyard leases extend lease_1 1" in one.message
-    assert "cancel what can be left out of two (trainyard cancel JOB)" in one.message
+    assert "cancel jobs that you can do without among two (trainyard cancel JOB)" in one.message
     (alone,) = told(at(12, 50), minutes("one", 110, state=JobState.RUNNING, started_at=at(12, 50)))
     assert "left out" not in alone.message  # nothing waits that could be
 

@@ -60,7 +60,7 @@ def test_windows_that_are_over_are_told() -> None:
     later = datetime(2025, 3, 1, tzinfo=NEW_YORK)
     [told] = advice(COURSE, SITE, later)
     assert told == (
-        "windows: all are over since Fri 2025-02-28 00:00 -05:00; nothing can be booked."
+        "windows: all of them ended by Fri 2025-02-28 00:00 -05:00; nothing can be booked."
     )
 
 
@@ -73,14 +73,14 @@ def test_a_new_version_is_told_field_by_field() -> None:
         ("strikes: 3}", "strikes: 2}"),
     )
     assert changes(COURSE, changed) == [
-        "grid.horizon_days: 14 instead of 21.",
-        "quotas.extra.one_of: gone is {name: night, slots: [{pool: [all], hours: 3}], "
-        "distinct_times: false}.",
-        "quotas.extra.one_of: new is {name: night, slots: [{pool: [all], hours: 2}], "
-        "distinct_times: false}.",
-        "quotas.open is gone; it was {scope: user, period: window, max_future_leases: 3, "
+        "grid.horizon_days: changed from 21 to 14.",
+        "quotas.extra.one_of: {name: night, slots: [{pool: [all], hours: 3}], "
+        "distinct_times: false} was removed.",
+        "quotas.extra.one_of: {name: night, slots: [{pool: [all], hours: 2}], "
+        "distinct_times: false} was added.",
+        "quotas.open was removed; it was {scope: user, period: window, max_future_leases: 3, "
         "max_concurrent_leases: 1}.",
-        "quotas.daily is new: {scope: user, period: window, max_open_leases: 2}.",
-        "no_show.strikes: 2 instead of 3.",
+        "quotas.daily was added: {scope: user, period: window, max_open_leases: 2}.",
+        "no_show.strikes: changed from 3 to 2.",
     ]
     assert changes(COURSE, COURSE) == []

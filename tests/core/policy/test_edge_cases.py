@@ -107,7 +107,7 @@ def test_8_after_one_short_block_the_other_is_left_or_the_long_one_by_a_swap() -
     verdict = ask(SECOND, "02-21 15:00", 2)
     assert codes(verdict) == []
     assert left(verdict) == [
-        "one-long: one 3-hour block on 307G3Q3, in place of what is booked",
+        "one-long: one 3-hour block on 307G3Q3, in place of the present leases",
         "two-short: one 2-hour block on a single-GPU node",
         "night: one 3-hour block on any node",
     ]
@@ -314,7 +314,7 @@ def test_28_the_grid_follows_zones_of_half_hours_and_lord_howe_is_refused() -> N
     off = ask(LONG, datetime(2025, 2, 21, 9, 30, tzinfo=kolkata), 2, rules=rules, now=now)
     assert codes(off) == ["off_grid"]
     assert off.reasons[0].numbers["next_start"] == "2025-02-21T10:00+05:30"
-    with pytest.raises(BadPolicy, match="parts of an hour"):
+    with pytest.raises(BadPolicy, match="a fraction of an hour"):
         load("policy: {id: island, zone: Australia/Lord_Howe}")
 
 

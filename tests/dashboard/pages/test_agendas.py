@@ -60,14 +60,14 @@ def agenda(*jobs: AgendaJobView, **changes: Any) -> AgendaView:
         "slots": 2,
         "side_by_side": False,
         "on_failure": "go_on",
-        "rules": "One after the other; if one fails, the others go on.",
+        "rules": "One after the other; if one fails, the others continue.",
         "begins": NOW,
         "usable_end": minute(100),
         "fits": True,
         "spare_s": 600,
         "likely_spare_s": None,
         "first_cut": None,
-        "summary": "Fits with 10min to spare, even if every job uses up its wall time.",
+        "summary": "It fits with 10min to spare, even if every job uses up its wall time.",
         "jobs": list(jobs) or [member(1, 0, 40, standing="running"), member(2, 41, 49)],
         "is_final": False,
         "created_at": NOW,
@@ -81,7 +81,7 @@ OVER = agenda(
     fits=False,
     spare_s=-1500,
     first_cut=2,
-    summary="Over by 25min if every job uses up its wall time: part 2 would be stopped.",
+    summary="It is too long by 25min if every job uses up its wall time: part 2 would be stopped.",
 )
 
 
@@ -109,8 +109,8 @@ def test_bars_are_where_the_jobs_are_and_break_where_the_lease_ends() -> None:
 @pytest.mark.usefixtures("shown")
 def test_it_answers_first_and_shows_every_job_with_its_bar(page: TestClient) -> None:
     text = page.get(PAGE).text
-    assert text.index("Fits with 10min to spare") < text.index("<table")
-    assert "if one fails, the others go on" in text
+    assert text.index("It fits with 10min to spare") < text.index("<table")
+    assert "if one fails, the others continue" in text
     assert "left:40.2%;--v:48.04" in row(text, "part 2")
     assert '<span class="badge" data-state="running">running</span>' in row(text, "part 1")
     assert "not in time" not in text
@@ -121,7 +121,7 @@ def test_what_is_late_and_what_does_not_fit_is_marked(shown: FakeApi, page: Test
     shown.put(f"/v1{PAGE}", OVER)
     text = page.get(f"{PAGE}/report", headers={"hx-request": "true"}).text
     assert text.startswith('<div id="report"')
-    assert '<strong class="down"><bdi>Over by 25min' in text
+    assert '<strong class="down"><bdi>It is too long by 25min' in text
     assert "20 min</strong>" in row(text, "part 1")
     assert "not in time" not in row(text, "part 1")
     assert '<strong class="down">not in time</strong>' in row(text, "part 2")
@@ -158,7 +158,7 @@ def test_agendas_are_listed_and_found_from_their_lease_and_their_jobs(
     for path in ("/agendas", "/leases"):
         text = page.get(path).text
         assert f'href="{PAGE}"' in text
-        assert "Fits with 10min to spare" in text
+        assert "It fits with 10min to spare" in text
     member = job(agenda=PAGE.rpartition("/")[2])
     shown.show(member)
     assert f'href="{PAGE}"' in page.get(f"/jobs/{member.id}").text

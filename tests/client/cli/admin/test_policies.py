@@ -24,7 +24,7 @@ def test_apply_sends_the_file_as_it_is_and_says_what_it_would_do(
     assert asked.headers["content-type"] == "application/yaml"
     for words in (
         "course-unit-4, version 2. It replaces 1.",
-        "grid.horizon_days: 14 instead of 21.",
+        "grid.horizon_days: changed from 21 to 14.",
         "pools.long: there is no node 307G3Q3 here.",
         "1 future leases would not pass; they stay.",
         "outside_window",

@@ -28,7 +28,7 @@ def test_plan_asks_for_a_lease_or_for_a_block(server: FakeServer, run: Run, job_
         assert shown.exit_code == 0, shown.output
         request = server.of("POST /v1/agendas/plan")[-1]
         assert (request.body, request.query) == (b"name: gpt-ddp\n", sent)
-    assert shown.stdout.startswith("Fits with 17min to spare")
+    assert shown.stdout.startswith("It fits with 17min to spare")
     for wrong in (
         [],
         ["--hours", "3"],
