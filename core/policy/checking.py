@@ -125,7 +125,7 @@ def _bands(document: PolicyDocument) -> Iterator[Misfit]:
                 named = ", ".join(sorted(spans)) or "none"
                 yield (
                     (*path, "complement_of"),
-                    f"it must it must name all bands with local times: {named}",
+                    f"it must name all bands with local times: {named}",
                 )
         elif len(set(band.local or ())) == 1:
             yield (*path, "local"), "it ends when it starts"
@@ -225,7 +225,7 @@ def _end(document: PolicyDocument) -> Iterator[Misfit]:
         )
     saves = [step.at_min for step in steps if step.do == "checkpoint"]
     if len(saves) > 1 or any(at_min > -grace_min for at_min in saves):
-        yield ("end_of_lease",), "it may have it may have one checkpoint, before the stop"
+        yield ("end_of_lease",), "it may have one checkpoint, before the stop"
     for number, step in enumerate(steps):
         if step.kill_after_s is None:
             continue
