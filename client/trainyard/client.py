@@ -9,11 +9,13 @@ import httpx2
 
 from trainyard.resources.admin import Admin
 from trainyard.resources.agendas import Agendas
+from trainyard.resources.calendars import Calendars
 from trainyard.resources.cleanups import Cleanups
 from trainyard.resources.code_archives import CodeArchives
 from trainyard.resources.datasets import Datasets
 from trainyard.resources.jobs import Jobs
-from trainyard.resources.leases import Calendars, Leases, MaintenanceHours, Waitlist
+from trainyard.resources.leases import Leases
+from trainyard.resources.maintenance import MaintenanceHours
 from trainyard.resources.models import Models
 from trainyard.resources.nodes import Nodes
 from trainyard.resources.notifications import Notifications
@@ -25,6 +27,7 @@ from trainyard.resources.sessions import Sessions
 from trainyard.resources.studies import Studies
 from trainyard.resources.tokens import Tokens
 from trainyard.resources.usage import Usage
+from trainyard.resources.waitlist import Waitlist
 from trainyard.transport import config
 from trainyard.transport.connection import Connection, Patience
 from trainyard.transport.decoding import decode

@@ -1,14 +1,15 @@
-"""`client.leases`, `client.waitlist`, `client.calendars`, `client.maintenance`: hours on nodes."""
+"""`client.leases`: hours on nodes."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import Literal
 
 from trainyard.errors import BadInput
+from trainyard.resources.timestamps import written
 from trainyard.transport.connection import Connection, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages, whole_list
-from trainyard.views import Availability, BlockVerdict, Feed, Forecast, Lease, Maintenance, Wait
+from trainyard.views import Availability, BlockVerdict, Forecast, Lease
 
 Start = datetime | date
 """A moment with its offset; or a day, for any time on it (in your zone, or in `zone`)."""
@@ -140,116 +141,6 @@ class Leases:
         return whole_list(self._connection, "/v1/leases/forecast", Forecast)
 
 
-class Waitlist:
-    """Requests for hours in which no node is free."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def join(
-        self,
-        first_start: Start,
-        hours: int,
-        *,
-        last_start: datetime | None = None,
-        node_class: str | None = None,
-        node: str | None = None,
-        zone: str | None = None,
-    ) -> Wait:
-        """Wait for `hours` with a start from `first_start` to `last_start`, or on a day."""
-        body: dict[str, object] = {"node_class": node_class, "node": node, "hours": hours}
-        if isinstance(first_start, datetime):
-            last = last_start or first_start
-            body |= {"first_start": written(first_start), "last_start": written(last)}
-        else:
-            body |= {"on": first_start.isoformat(), "zone": zone}
-        return decode(Wait, self._connection.post("/v1/waitlist", body))
-
-    def list(self, *, limit: int | None = None) -> Iterator[Wait]:
-        """Iterate over your requests, newest first."""
-        return all_pages(self._connection, "/v1/waitlist", Wait, limit=limit)
-
-    def leave(self, wait_id: str) -> None:
-        """Withdraw a request."""
-        self._connection.delete(f"/v1/waitlist/{segment(wait_id)}")
-
-    def accept(self, wait_id: str) -> Lease:
-        """Book the block that is held for the request."""
-        path = f"/v1/waitlist/{segment(wait_id)}/accept"
-        return decode(Lease, self._connection.post(path, {}))
-
-    def decline(self, wait_id: str) -> Wait:
-        """Decline the offered block; the request goes to the end of the line."""
-        path = f"/v1/waitlist/{segment(wait_id)}/decline"
-        return decode(Wait, self._connection.post(path, {}))
-
-
-class Calendars:
-    """Addresses at which calendar programs read leases."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def make(self, *, node: str | None = None) -> Feed:
-        """Make a feed of your leases, or, for staff, of a node's.
-
-        Its `url` is shown only this once.
-        """
-        return decode(Feed, self._connection.post("/v1/calendars", {"node": node}))
-
-    def list(self) -> Iterator[Feed]:
-        """Iterate over the feeds that are not revoked."""
-        return all_pages(self._connection, "/v1/calendars", Feed)
-
-    def revoke(self, feed_id: str) -> None:
-        """Revoke a feed; its address stops answering."""
-        self._connection.delete(f"/v1/calendars/{segment(feed_id)}")
-
-
-class MaintenanceHours:
-    """Hours that staff keep free of bookings."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def plan(
-        self,
-        nodes: Sequence[str],
-        start: datetime,
-        hours: int,
-        *,
-        why: str,
-        rule: str | None = None,
-        zone: str | None = None,
-    ) -> Maintenance:
-        """Plan maintenance and the treatment of conflicting leases. Changes nothing."""
-        body = _maintenance(nodes, start, hours, why, rule, zone, None)
-        return decode(Maintenance, self._connection.post("/v1/maintenance/plan", body))
-
-    def keep(
-        self,
-        nodes: Sequence[str],
-        start: datetime,
-        hours: int,
-        *,
-        why: str,
-        rule: str | None = None,
-        zone: str | None = None,
-        plan: str | None = None,
-    ) -> Maintenance:
-        """Keep the hours. If leases conflict, the `plan` that was shown is required."""
-        body = _maintenance(nodes, start, hours, why, rule, zone, plan)
-        return decode(Maintenance, self._connection.post("/v1/maintenance", body))
-
-    def list(self, *, limit: int | None = None) -> Iterator[Maintenance]:
-        """Iterate over all maintenances, newest first."""
-        return all_pages(self._connection, "/v1/maintenance", Maintenance, limit=limit)
-
-    def end(self, maintenance_id: str) -> None:
-        """Open the hours of a maintenance for bookings, from now on."""
-        self._connection.delete(f"/v1/maintenance/{segment(maintenance_id)}")
-
-
 def block(
     start: Start,
     hours: int,
@@ -280,33 +171,3 @@ def block(
     if zone is not None:
         body["zone"] = zone
     return body
-
-
-def written(at: datetime) -> str:
-    """Return a time in RFC 3339. Raises BadInput for a time without offset."""
-    if at.tzinfo is None:
-        raise BadInput(
-            f"{at.isoformat()} has no offset; use datetime.now().astimezone() and the like"
-        )
-    return at.isoformat()
-
-
-def _maintenance(
-    nodes: Sequence[str],
-    start: datetime,
-    hours: int,
-    why: str,
-    rule: str | None,
-    zone: str | None,
-    plan: str | None,
-) -> dict[str, object]:
-    return {
-        "nodes": list(nodes),
-        # A time of day refers to the zone that is given with it.
-        "start": start.isoformat() if zone is not None else written(start),
-        "hours": hours,
-        "why": why,
-        "rule": rule,
-        "zone": zone,
-        "plan": plan,
-    }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from trainyard.resources.leases import written
+from trainyard.resources.timestamps import written
 from trainyard.transport.connection import Connection, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages

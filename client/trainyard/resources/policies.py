@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import urlencode
 
-from trainyard.resources.leases import written
+from trainyard.resources.timestamps import written
 from trainyard.transport.connection import Connection, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import whole_list

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from trainyard.resources.leases import written
+from trainyard.resources.timestamps import written
 from trainyard.transport.connection import Connection, Parameter
 from trainyard.transport.decoding import decode
 from trainyard.views import Quotas
