@@ -27,7 +27,7 @@ from benchmarks.ratios import percentile
 from benchmarks.service import Served, serving
 from core.base.clock import utc_now
 from core.base.errors import HourTaken
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.leases import leases
 from core.leases.situation import lock_user
@@ -90,7 +90,7 @@ def add_people(database: Database) -> tuple[list[Person], list[str]]:
     with database.write() as session:
         for number in range(CLIENTS):
             user = User(
-                id=new_id(Kind.USER), name=f"booker{number}", role=Role.USER, created_at=now
+                id=new_id(IdKind.USER), name=f"booker{number}", role=Role.USER, created_at=now
             )
             session.add(user)
             session.flush()

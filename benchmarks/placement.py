@@ -9,12 +9,12 @@ from core.policy.document import DEFAULT
 from core.policy.grid import hour_floor
 from core.states import LeaseState, NodeState
 from core.tables.kinds import LeaseKind
-from scheduler.queue.backfill import Rules
+from scheduler.queue.backfill import QueueRules
 from scheduler.queue.fitting import Need
 from scheduler.queue.ordering import next_first
 from scheduler.queue.placement import Later, WalkIn, decide
 from scheduler.queue.sentences import reason_for
-from scheduler.snapshot import Hold, LeaseSnapshot, NodeSnapshot, Snapshot, WaitingJob
+from scheduler.snapshot import LeaseSnapshot, NodeHold, NodeSnapshot, Snapshot, WaitingJob
 
 JOBS, NODES, DAYS = 10_000, 1_000, 14
 BOOKED_SHARE = 0.3
@@ -35,7 +35,7 @@ def measure(*, jobs: int = JOBS, nodes: int = NODES, repeats: int = REPEATS) -> 
     for _ in range(repeats):
         begun = time.process_time()
         order = next_first(world.waiting, world.now, {})
-        decisions = decide(order, world, rules=Rules(), grace_s=DEFAULT.grid.grace_s)
+        decisions = decide(order, world, rules=QueueRules(), grace_s=DEFAULT.grid.grace_s)
         planned = time.process_time()
         need = Need(node_class=None, ranks=1, needed_gib=1.0, device="cuda")
         for job, decision in decisions:
@@ -90,7 +90,7 @@ def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
         for number in range(nodes)
     }
     leases: dict[str, LeaseSnapshot] = {}
-    holds: list[Hold] = []
+    holds: list[NodeHold] = []
     for node_id in seen:
         start = hour_floor(now) + timedelta(hours=rng.randint(1, 8))
         while start < now + timedelta(days=DAYS):
@@ -107,7 +107,7 @@ def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
                 usable_end=end - timedelta(minutes=5),
             )
             leases[lease.id] = lease
-            holds.append(Hold(node_id, lease.id, start, end))
+            holds.append(NodeHold(node_id, lease.id, start, end))
             free_hours = (end - start).total_seconds() / 3600 * (1 / BOOKED_SHARE - 1)
             start = end + timedelta(hours=round(rng.uniform(0, 2 * free_hours)))
     waiting = [

@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks import placement
-from scheduler.queue.masks import Lane
+from scheduler.queue.masks import ClassLane
 from simulation.simulate import POLICIES, Bar
 from simulation.simulation import ReplayResult
 from simulation.traces import BadTrace, read_workload
@@ -114,13 +114,13 @@ def availability_rows() -> list[Row]:
     ]
 
 
-def booked_lane(nodes: int, seed: int = 1) -> tuple[Lane, float]:
+def booked_lane(nodes: int, seed: int = 1) -> tuple[ClassLane, float]:
     """Return a lane with BOOKED leases of an hour, and the seconds that it took to build."""
     rng = random.Random(seed)
     hours = DAYS * 24
     cells = rng.sample(range(nodes * hours), BOOKED)
     begun = time.perf_counter()
-    lane = Lane((1 << nodes) - 1, 0.0)
+    lane = ClassLane((1 << nodes) - 1, 0.0)
     taken = [0] * hours
     for cell in cells:
         taken[cell % hours] |= 1 << cell // hours

@@ -25,7 +25,7 @@ import yaml
 from api.web.credentials import issue_link, issue_token
 from benchmarks.ratios import percentile
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.database.schema import upgrade
 from core.states import LIVE_ATTEMPT
@@ -205,7 +205,7 @@ def _add_users(database: Database) -> tuple[str, ...]:
     with database.write() as session:
         for number in range(CLIENTS):
             user = User(
-                id=new_id(Kind.USER),
+                id=new_id(IdKind.USER),
                 name=f"client{number}",
                 role=Role.USER,
                 disabled=False,

@@ -18,7 +18,7 @@ from statistics import mean
 from core.policy.document import Policy, load
 from core.policy.evaluate import evaluate
 from core.policy.grid import HOUR, hour_ceiling
-from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation, Span
+from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Situation, Span
 from core.states import LeaseState
 
 COURSE = Path(__file__).parents[1] / "examples" / "policies" / "course.yaml"
@@ -148,7 +148,9 @@ def judge(
     if any(span.start < end and span.end > start for span in held):
         return None  # evaluate() would refuse it too, but takes longer
     situation = Situation(now, own=tuple(student.leases), holds=tuple(held))
-    verdict = evaluate(Request(student.member, node, start, end), situation, policy, offers=0)
+    verdict = evaluate(
+        BookingRequest(student.member, node, start, end), situation, policy, offers=0
+    )
     if not verdict.ok or verdict.charge.quota != "main":
         return None
     return any(reason.code == "leaves_gap" for reason in verdict.warnings)

@@ -35,13 +35,13 @@ from core.tables.nodes import Node
 from core.transitions import advance, explain, note
 from core.wire.messages import Rendezvous
 from scheduler import reaper
-from scheduler.leadership import Leadership
+from scheduler.leadership import LeadershipClaim
 from scheduler.leases import failover as rescue
 from scheduler.leases import handover, offers, walk_ins
 from scheduler.outbox import agenda_notices
 from scheduler.outbox.dispatch import Dispatcher
 from scheduler.queue import turns
-from scheduler.queue.backfill import Rules
+from scheduler.queue.backfill import QueueRules
 from scheduler.queue.borrowing import Clearing
 from scheduler.queue.fair_share import FairShare
 from scheduler.queue.fitting import Fitting
@@ -67,10 +67,10 @@ class Scheduler:
     """Dependencies of a cycle, and its memory between cycles, which may be lost without harm."""
 
     database: Database
-    leadership: Leadership
+    leadership: LeadershipClaim
     dispatcher: Dispatcher
     policy: Policy = DEFAULT
-    rules: Rules = field(default_factory=Rules)
+    rules: QueueRules = field(default_factory=QueueRules)
     fair_share: FairShare = field(default_factory=FairShare)
     unreachable_after_s: float = 30.0
     gang_start_s: float = 120.0

@@ -35,7 +35,7 @@ class LeadershipLost(Exception):
     """Another scheduler leads now, or may lead; nothing was written."""
 
 
-class Leadership:
+class LeadershipClaim:
     """Claim of this process to lead. A leader writes its decisions only through `write()`."""
 
     def __init__(

@@ -20,9 +20,9 @@ from core.database.database import Database
 from core.process import read_only
 from core.wire.doorbell import SCHEDULER, Doorbell
 from scheduler.cycle import Scheduler, run_cycle
-from scheduler.leadership import Leadership, LeadershipLost
+from scheduler.leadership import LeadershipClaim, LeadershipLost
 from scheduler.outbox.dispatch import Dispatcher
-from scheduler.outbox.sender import Sender
+from scheduler.outbox.sender import NoticeSender
 
 RECONNECT_S = 1.0
 FOLLOWER_PAUSE_S = 1.0  # between two looks at the leader's row
@@ -36,7 +36,7 @@ def main() -> None:
     tracing.start("trainyard-scheduler")
     settings = SchedulerSettings()
     database = Database(settings.database_url, pool_size=3)
-    leadership = Leadership(
+    leadership = LeadershipClaim(
         database,
         holder=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         ttl_s=settings.leader_ttl_s,
@@ -53,7 +53,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: listener.close())
     log.info("scheduler_started", pid=os.getpid(), holder=leadership.holder)
-    sender = Sender(database, settings)
+    sender = NoticeSender(database, settings)
     sender.start()
     run(scheduler, listener, settings.cycle_s)
     resign(leadership)
@@ -167,7 +167,7 @@ def cycle(scheduler: Scheduler) -> bool:
     return True
 
 
-def resign(leadership: Leadership) -> None:
+def resign(leadership: LeadershipClaim) -> None:
     """Let the next scheduler lead at once, instead of after the time to live."""
     try:
         leadership.resign()

@@ -170,7 +170,7 @@ class WaitingJob:
 
 
 @dataclass(frozen=True)
-class Hold:
+class NodeHold:
     """Span of time in which a node is held."""
 
     node_id: str
@@ -194,7 +194,7 @@ class Snapshot:
     now: datetime
     nodes: Mapping[str, NodeSnapshot]
     classes: Mapping[str, Hardware]
-    holds: Sequence[Hold]
+    holds: Sequence[NodeHold]
     leases: Mapping[str, LeaseSnapshot]
     attempts: Sequence[AttemptSnapshot]
     last_exit: Mapping[str, datetime]
@@ -393,7 +393,7 @@ def _reclaim_after(session: Session, leases: Mapping[str, LeaseSnapshot]) -> dic
     }
 
 
-def _holds(session: Session, now: datetime) -> list[Hold]:
+def _holds(session: Session, now: datetime) -> list[NodeHold]:
     rows = session.execute(
         select(
             Occupancy.node_id,
@@ -405,7 +405,7 @@ def _holds(session: Session, now: datetime) -> list[Hold]:
         .where(Occupancy.live, Occupancy.hold_end > now)
         .order_by(Occupancy.node_id, Occupancy.hold_start)
     )
-    return [Hold(*row) for row in rows]
+    return [NodeHold(*row) for row in rows]
 
 
 def _attempts(session: Session, leases: Mapping[str, LeaseSnapshot]) -> list[AttemptSnapshot]:

@@ -19,7 +19,7 @@ from core.policy.document import Policy
 from core.policy.evaluate import evaluate
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.sections import GapMode
-from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation, Span
+from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Situation, Span
 from core.states import LeaseState
 
 STUDENTS = 191
@@ -122,7 +122,7 @@ class Course:
             hold_end = start + node.hours * HOUR
             situation = Situation(now, own=tuple(student.leases), holds=tuple(node.holds))
             verdict = evaluate(
-                Request(student.member, node.ref, start, hold_end),
+                BookingRequest(student.member, node.ref, start, hold_end),
                 situation,
                 self._policy,
                 offers=0,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.base.errors import ServiceError as TrainyardError
 from core.policy.document import Policy, load
-from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
+from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, QueueRules
 from simulation.course import STUDENTS, compare_gap_rules
 from simulation.simulated_labs import LabResult, dealt, equal_shares, require_labs
 from simulation.simulation import ReplayResult, Simulation
@@ -20,7 +20,7 @@ POLICIES = {
     "fcfs": partial(Simulation, rules=FIRST_COME),
     "easy": partial(Simulation, rules=EASY),
     "conservative": partial(Simulation, rules=CONSERVATIVE),
-    "ours": partial(Simulation, rules=Rules(), fair=True),
+    "ours": partial(Simulation, rules=QueueRules(), fair=True),
 }
 LENDING = "shares"
 """Name of the live scheduler's rules with the shares that the policy promises labs."""

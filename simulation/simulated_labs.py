@@ -18,9 +18,9 @@ from core.policy.sections import Scheduling
 from core.states import AttemptState, JobState, LeaseState, NodeState
 from core.tables.kinds import LeaseKind
 from core.wire.messages import Phase
-from scheduler.queue.backfill import ALL_NODES, Rules
+from scheduler.queue.backfill import ALL_NODES, QueueRules
 from scheduler.queue.borrowing import Lending
-from scheduler.queue.masks import Lane, bits
+from scheduler.queue.masks import ClassLane, bits
 from scheduler.queue.timeline import Timeline
 from scheduler.snapshot import AttemptSnapshot, LeaseSnapshot, NodeSnapshot, Snapshot, WaitingJob
 from simulation.traces import BadTrace, TracedJob, Workload
@@ -80,7 +80,7 @@ def _labs_in(workload: Workload) -> list[str]:
 class SimulatedCluster:
     """The nodes and jobs of a replay as the live scheduler would see them."""
 
-    def __init__(self, workload: Workload, policy: Policy, rules: Rules) -> None:
+    def __init__(self, workload: Workload, policy: Policy, rules: QueueRules) -> None:
         self._rules = rules
         self._nodes = {
             name: [_node(name, number) for number in range(count)]
@@ -132,7 +132,7 @@ class SimulatedCluster:
             del self._until[lease.node_id]
         del self._attempts[number]
 
-    def lending(self, lanes: Mapping[str, Lane], now: float) -> Lending:
+    def lending(self, lanes: Mapping[str, ClassLane], now: float) -> Lending:
         """Return the present use of the labs' shares; nodes given to claims leave `lanes`."""
         leases = {lease.id: lease for of_job in self._leases.values() for lease in of_job}
         world = replace(
@@ -146,7 +146,7 @@ class SimulatedCluster:
         soft = {name: {least_s: ALL_NODES} for name in lanes} if self._rules.soft_fit else None
         return Lending(world, self._timeline(lanes, now), soft)
 
-    def _timeline(self, lanes: Mapping[str, Lane], now: float) -> Timeline:
+    def _timeline(self, lanes: Mapping[str, ClassLane], now: float) -> Timeline:
         timeline = Timeline(now, self._nodes)
         timeline.lanes = dict(lanes)
         for class_name, nodes in self._nodes.items():

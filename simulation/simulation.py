@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from core.policy.document import Policy
-from scheduler.queue.backfill import Backfill, Reservation, Rules, Start, Want
+from scheduler.queue.backfill import Backfill, BackfillStart, QueueRules, Reservation, Want
 from scheduler.queue.borrowing import ShareClaim
 from scheduler.queue.fair_share import HALF_LIFE, MEAN_LIFE_H
-from scheduler.queue.masks import Lane, lowest
+from scheduler.queue.masks import ClassLane, lowest
 from scheduler.queue.ordering import UserShare, points
 from scheduler.snapshot import WaitingJob
 from simulation.simulated_labs import LabResult, Ledger, SimulatedCluster, as_waiting
@@ -112,7 +112,7 @@ class Simulation:
     def __init__(
         self,
         workload: Workload,
-        rules: Rules,
+        rules: QueueRules,
         *,
         fair: bool = False,
         policy: Policy | None = None,
@@ -135,7 +135,7 @@ class Simulation:
         begins = min([begins, *(lease.booked_s for lease in workload.leases)])
         self._begins = begins
         self._lanes = {
-            name: Lane((1 << count) - 1, begins) for name, count in workload.nodes.items()
+            name: ClassLane((1 << count) - 1, begins) for name, count in workload.nodes.items()
         }
         self.runs = [JobRun(job, job.run_s, job.wall_s) for job in workload.jobs]
         self._queue: list[int] = []
@@ -250,14 +250,14 @@ class Simulation:
             claim = claims.get(str(number))
             if walk.is_over and claim is None:
                 break
-            placed: Start | Reservation | None = walk.start(self._want(number))
+            placed: BackfillStart | Reservation | None = walk.start(self._want(number))
             if placed is None and lending is not None and claim is not None:
                 clearing = lending.clear(self._waiting(number), claim)
                 if clearing is not None:
                     leaving |= {int(victim.job_id) for victim in clearing.victims}
                     continue
             placed = placed or walk.reserve(self._want(number))
-            if isinstance(placed, Start):
+            if isinstance(placed, BackfillStart):
                 self._start(number, placed, now)
                 started.add(number)
             elif nobody_waits:
@@ -316,7 +316,7 @@ class Simulation:
         self._put_off += number == first and start > promised
         self._promised = number, start
 
-    def _start(self, number: int, start: Start, now: float) -> None:
+    def _start(self, number: int, start: BackfillStart, now: float) -> None:
         run = self.runs[number]
         overhead_s = run.restart_s
         run.starts.append(now)

@@ -53,7 +53,7 @@ class BackupFailed(ValueError):
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BackupManifest:
     """Contents of a backup."""
 
     format: int
@@ -68,7 +68,7 @@ class Manifest:
     """SHA-256 of `secrets.key`; None if no secret was ever sealed."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Manifest":
+    def read(cls, folder: Path) -> "BackupManifest":
         """Read the manifest of a backup. Raises BackupFailed without one, or for another format."""
         try:
             document = json.loads((folder / MANIFEST).read_text())
@@ -84,7 +84,7 @@ class Manifest:
             ) from error
 
 
-def back_up(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> Manifest:
+def back_up(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> BackupManifest:
     """Write a backup into `folder`; `keys` is the file that users' secrets are sealed with.
 
     BackupFailed where a file of the store is lost or damaged, or where secrets have no keys.
@@ -93,7 +93,9 @@ def back_up(database: Database, store: Store, keys: Path, folder: Path, say: Say
         return _back_up(database, store, keys, folder, say)
 
 
-def _back_up(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> Manifest:
+def _back_up(
+    database: Database, store: Store, keys: Path, folder: Path, say: Say
+) -> BackupManifest:
     (folder / "tables").mkdir(parents=True, exist_ok=True, mode=0o700)
     os.chmod(folder, 0o700)
     (folder / MANIFEST).unlink(missing_ok=True)  # not finished from here on
@@ -123,7 +125,7 @@ def _back_up(database: Database, store: Store, keys: Path, folder: Path, say: Sa
             "The rest is in the folder, without a manifest. Is TRAINYARD_STORE right?"
         )
     keys_sha256 = back_up_keys(keys, folder, sealed=sealed, say=say)
-    manifest = Manifest(
+    manifest = BackupManifest(
         format=FORMAT,
         made_at=now.isoformat(),
         platform=version("trainyard-platform"),
@@ -137,14 +139,14 @@ def _back_up(database: Database, store: Store, keys: Path, folder: Path, say: Sa
     return manifest
 
 
-def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> Manifest:
+def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> BackupManifest:
     """Load a backup into an empty database and a store, and bring the schema up to date.
 
     Everything is verified before anything is written, and the rows once more afterwards.
     BackupFailed where the backup is damaged, the database is not empty, or `keys` holds other keys.
     Notices that were on their way are not sent again, unless the platform was read-only.
     """
-    manifest = Manifest.read(folder)
+    manifest = BackupManifest.read(folder)
     try:
         revision = equal_revision(manifest.revision)
     except UnknownRevision as error:
@@ -205,7 +207,7 @@ def _keep_notices(database: Database, made_at: datetime, say: Say) -> None:
             say(f"{kept:,} notices were on their way then; they are shown, and not sent again.")
 
 
-def verify(folder: Path, manifest: Manifest) -> None:
+def verify(folder: Path, manifest: BackupManifest) -> None:
     """BackupFailed where a table or a file of the backup is missing or not what it was."""
     for name, dumped in manifest.tables.items():
         found = _hash_of_dump(_file(folder, name))

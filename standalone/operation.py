@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.files.store import Store
 from core.database.database import Database
-from standalone.backup import Manifest, back_up
+from standalone.backup import BackupManifest, back_up
 from standalone.backup import restore as restore_from
 from standalone.backup_keys import KEYS
 
@@ -41,7 +41,7 @@ def restore(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _with_place(
-    work: Callable[[Database, Store, Path, Path, Callable[[str], None]], Manifest],
+    work: Callable[[Database, Store, Path, Path, Callable[[str], None]], BackupManifest],
     folder: Path,
     say: Callable[[str], None],
 ) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
 from worker.api_client import ApiClient
-from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
+from worker.attempts import Attempt, DeadlinesFile, Key, NodeFolder, StartFile, read_model
 from worker.boot import boot_id, cores
 from worker.decide import (
     UNWANTED_GRACE_S,
@@ -36,7 +36,7 @@ from worker.preparing.peers import Peers
 from worker.preparing.preparing import Preparation
 from worker.preparing.proven import distrust
 from worker.ranks.deadlines import ordered_stop, schedule_of
-from worker.ranks.judge import STOPPED_SENTENCES, Judgement
+from worker.ranks.judge import STOPPED_SENTENCES, ExitJudgement
 from worker.ranks.process_tree import Cgroup, ProcessTree, cgroup_for
 from worker.ranks.shim import exit_record
 from worker.ranks.spawners import Spawners
@@ -186,7 +186,7 @@ class Actor:
         launcher = order.launcher
         if not is_script:
             launcher = self.spawners.choose(launcher, device=order.plan.device, spawns=known.spawns)
-        start = Start(
+        start = StartFile(
             job_id=order.job_id,
             epoch=order.epoch,
             node=self.node,
@@ -247,7 +247,7 @@ class Actor:
         same_boot = shim is not None and shim.boot_id == self.boot_id
         record = exit_record(
             attempt,
-            Judgement(outcome, reason, guilt=None if outcome in STOPPED_SENTENCES else 0),
+            ExitJudgement(outcome, reason, guilt=None if outcome in STOPPED_SENTENCES else 0),
             boot=self.boot_id if shim is None else shim.boot_id,
             evidence=[],
             duration_s=boot_s() - shim.began_s if shim is not None and same_boot else 0.0,
@@ -259,7 +259,7 @@ class Actor:
         log.info("attempt_concluded", attempt=attempt.path.name, outcome=outcome, reason=reason)
 
 
-def has_moved(before: Schedule, after: Schedule) -> bool:
+def has_moved(before: DeadlinesFile, after: DeadlinesFile) -> bool:
     """Return True if the shim must be given `after`."""
     if (before.boot_id, before.reason, before.ordered) != (
         after.boot_id,

@@ -54,7 +54,7 @@ class StateFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Start(StateFile):
+class StartFile(StateFile):
     """Content of start.json: instructions for the shim, written by the agent before it asks for
     one."""
 
@@ -108,7 +108,7 @@ class ShimState(StateFile):
     """
 
 
-class Schedule(StateFile):
+class DeadlinesFile(StateFile):
     """Content of deadlines.json: times of the shim's actions, on the boot clock of `boot_id`."""
 
     boot_id: str
@@ -179,14 +179,14 @@ class Attempt(RunDirectory):
     def order(self) -> Order | None:
         return read_model(self.order_file, Order)
 
-    def start(self) -> Start | None:
-        return read_model(self.start_file, Start)
+    def start(self) -> StartFile | None:
+        return read_model(self.start_file, StartFile)
 
     def shim(self) -> ShimState | None:
         return read_model(self.shim_file, ShimState)
 
-    def schedule(self) -> Schedule | None:
-        return read_model(self.schedule_file, Schedule)
+    def schedule(self) -> DeadlinesFile | None:
+        return read_model(self.schedule_file, DeadlinesFile)
 
     def request(self) -> Request | None:
         return read_model(self.request_file, Request)
@@ -201,7 +201,7 @@ class Attempt(RunDirectory):
     def write_exit(self, record: ExitRecord) -> None:
         write_atomically(self.exit, json_bytes(record))
 
-    def write_schedule(self, schedule: Schedule) -> None:
+    def write_schedule(self, schedule: DeadlinesFile) -> None:
         write_atomically(self.schedule_file, json_bytes(schedule))
 
     def shim_lives(self) -> bool:

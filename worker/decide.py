@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from core.states import Outcome
 from core.wire.messages import Order, Orders, Unread
-from worker.attempts import Key, Schedule, ShimState
+from worker.attempts import DeadlinesFile, Key, ShimState
 
 MAX_SPAWNS = 4
 OVERDUE_S = 8.0  # after the last deadline; a shim that is alive then has failed to kill
@@ -35,7 +35,7 @@ class AttemptFolder:
     cannot_start: tuple[Outcome, str] | None = None
     spawn_pending: bool = False
     spawns: int = 0
-    schedule: Schedule | None = None
+    schedule: DeadlinesFile | None = None
     finished_step: int | None = None
     """Last step, if result.json says that the training is finished."""
 

@@ -21,7 +21,7 @@ class NotEnrolled(Exception):
     """Failure to obtain an identity for this node; the message says what to do."""
 
 
-class Identity(BaseModel):
+class IdentityFile(BaseModel):
     """Content of identity.json.
 
     Its token authenticates this node, so only its owner may read it.
@@ -41,12 +41,12 @@ def identify(
     token: str,
     inventory: Inventory,
     stop: threading.Event,
-) -> Identity:
+) -> IdentityFile:
     """Return the identity in the data directory, else a new one for the enrolment token.
 
     Waits while the API cannot be reached. Raises NotEnrolled if it refuses, or `stop` is set.
     """
-    known = read_model(folder.identity, Identity)
+    known = read_model(folder.identity, IdentityFile)
     if known is not None:
         return known
     if not token:
@@ -61,7 +61,7 @@ def identify(
     return identity
 
 
-def _enrol(client: ApiClient, enrolment: Enrolment, stop: threading.Event) -> Identity:
+def _enrol(client: ApiClient, enrolment: Enrolment, stop: threading.Event) -> IdentityFile:
     for attempt in range(1_000_000):
         try:
             enrolled = client.enrol(enrolment)
@@ -76,7 +76,7 @@ def _enrol(client: ApiClient, enrolment: Enrolment, stop: threading.Event) -> Id
             if stop.wait(pause_s):
                 break
             continue
-        return Identity(
+        return IdentityFile(
             node_id=enrolled.node_id, name=enrolled.name, node_token=enrolled.node_token
         )
     raise NotEnrolled("The worker was stopped before the API could be reached.")

@@ -27,12 +27,12 @@ from worker.agent import Agent
 from worker.api_client import ApiClient
 from worker.app import create_app
 from worker.attempts import NodeFolder
-from worker.enrol import Identity, NotEnrolled, identify
+from worker.enrol import IdentityFile, NotEnrolled, identify
 from worker.preparing.peers import find_peers
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
 from worker.scripts.sandbox import find_level
-from worker.scripts.script_run import Limits
+from worker.scripts.script_run import ScriptLimits
 from worker.shipping.inventory import list_gpus, take_inventory
 from worker.shipping.keep import Keeper
 from worker.shipping.spool import Spool
@@ -95,7 +95,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
 def work(
     settings: WorkerSettings,
     folder: NodeFolder,
-    identity: Identity,
+    identity: IdentityFile,
     host: ScriptHost,
     *,
     trainer: str,
@@ -177,7 +177,7 @@ def script_host(settings: WorkerSettings) -> ScriptHost:
     found = find_level(settings.sandbox)
     if found.level is None:
         log.warning("no_sandbox", reason=found.reason)
-    limits = Limits(
+    limits = ScriptLimits(
         disk_bytes=round(settings.script_disk_gib * GIB),
         files=settings.script_files,
         processes=settings.script_processes,

@@ -27,7 +27,7 @@ from core.leases.situation import (
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.grid import HOUR
-from core.policy.verdict import Member, Reason, Request, Situation
+from core.policy.verdict import BookingRequest, Member, Reason, Situation
 from core.reasons import QUOTA, ReasonCode
 from core.states import LeaseState, NodeState
 from core.tables.jobs import Attempt, AttemptPart, Job
@@ -374,7 +374,7 @@ class _Faults:
         Leases in `removed` do not count.
         """
         policy = self.policy(lease, node)
-        request = Request(
+        request = BookingRequest(
             member=self._member(lease.user_id),
             node=ref_of(node),
             start=lease.hold_start,

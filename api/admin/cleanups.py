@@ -24,7 +24,7 @@ from api.web.paging import page
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict, NotFound
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.policy.grid import HOUR
 from core.states import LeaseState
 from core.tables.admin import Cleanup, CleanupRow
@@ -47,7 +47,7 @@ def preview(
     now: datetime,
 ) -> CleanupView:
     """Insert the preview of a clean-up. Nothing is removed."""
-    cleanup_id = new_id(Kind.CLEANUP)
+    cleanup_id = new_id(IdKind.CLEANUP)
     rows = [_row(cleanup_id, position, one) for position, one in enumerate(found)]
     seen = [(row.lease_id, row.version, row.result is RowResult.PLANNED) for row in rows]
     session.add(

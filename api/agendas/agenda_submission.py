@@ -15,7 +15,7 @@ from api.jobs.submission import PlannedSpec, overridden, plan_job, read_spec, re
 from api.web.errors import InvalidRequest, validation_items
 from api.web.identity import Person
 from api.web.schemas import ProblemItem
-from core.agendas.agenda import Capacity, Item, lay_out, place_of
+from core.agendas.agenda import AgendaItem, Capacity, lay_out, place_of
 from core.agendas.reading import expected_s, hours_of, read_beside
 from core.base.errors import BadRequest
 from core.base.strict_text import Json, Path, SpecText
@@ -40,7 +40,7 @@ class AgendaBlock:
     capacity: Capacity
     begins: datetime
     usable_end: datetime
-    beside: Sequence[Item] = ()
+    beside: Sequence[AgendaItem] = ()
     """Other jobs of the owner that run in the leases or wait for them."""
 
 
@@ -50,7 +50,7 @@ class PlannedItem:
 
     planned: PlannedSpec
     chosen: PlanOnClass
-    item: Item
+    item: AgendaItem
 
 
 def read_agenda(text: SpecText) -> NewAgenda:
@@ -244,9 +244,9 @@ def _places(
     }
 
 
-def _item(spec: AnyJobSpec, *, now: datetime) -> Item:
+def _item(spec: AnyJobSpec, *, now: datetime) -> AgendaItem:
     """Return the item with which an agenda's timetable counts a job that is submitted now."""
-    return Item(
+    return AgendaItem(
         name=spec.name,
         slots=spec.resources.ranks_per_node,
         budget_s=spec.resources.wall_time,

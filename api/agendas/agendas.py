@@ -25,7 +25,7 @@ from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
@@ -144,7 +144,7 @@ def _insert(
     now: datetime,
 ) -> str:
     row = Agenda(
-        id=new_id(Kind.AGENDA),
+        id=new_id(IdKind.AGENDA),
         user_id=owner.id,
         name=agenda.name,
         lease_id=lease_id,

@@ -18,7 +18,7 @@ from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.tables.base import Document
 from core.tables.files import Dataset
 from strategies.plan.built_in import digits
@@ -115,7 +115,7 @@ def _insert(
     session: Session, person: Person, kept: StoreEntry, report: Document, name: str, format: str
 ) -> str:
     dataset = Dataset(
-        id=new_id(Kind.DATASET),
+        id=new_id(IdKind.DATASET),
         user_id=person.id,
         name=name,
         format=format,

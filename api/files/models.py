@@ -19,7 +19,7 @@ from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.tables.files import Model
 from strategies.plan.hugging_face.hf_config import parse_config
 from strategies.plan.shapes import count_parameters
@@ -114,7 +114,7 @@ def _insert(
     name: str,
 ) -> str:
     model = Model(
-        id=new_id(Kind.MODEL),
+        id=new_id(IdKind.MODEL),
         user_id=person.id,
         name=name,
         size=sum(kept.size for _, kept in files),

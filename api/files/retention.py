@@ -26,7 +26,7 @@ from core.database.database import Database
 from core.jobs.retention import (
     EndedJob,
     ExpiredData,
-    Limits,
+    RetentionLimits,
     StoredCheckpoint,
     Surplus,
     Thing,
@@ -109,7 +109,7 @@ class Retention:
                 raise _MustRest
             yield session
 
-    def _forget_old(self, thing: Thing, limits: Limits, now: datetime) -> None:
+    def _forget_old(self, thing: Thing, limits: RetentionLimits, now: datetime) -> None:
         age = limits.ages.get(thing)
         if age is None:
             return
@@ -231,7 +231,7 @@ def held_off(database: Database) -> Iterator[None]:
         thread.join()
 
 
-def limits_of(settings: ApiSettings) -> Limits:
+def limits_of(settings: ApiSettings) -> RetentionLimits:
     """Return the age limits of the settings; a setting of 0 days means for ever (None)."""
     days = {
         Thing.LOGS: settings.keep_logs_days,
@@ -239,7 +239,9 @@ def limits_of(settings: ApiSettings) -> Limits:
         Thing.CHECKPOINTS: settings.keep_checkpoints_days,
         Thing.ARTIFACTS: settings.keep_artifacts_days,
     }
-    return Limits({thing: timedelta(days=age) if age else None for thing, age in days.items()})
+    return RetentionLimits(
+        {thing: timedelta(days=age) if age else None for thing, age in days.items()}
+    )
 
 
 def forget(session: Session, due: ExpiredData, *, now: datetime) -> None:

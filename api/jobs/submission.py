@@ -24,7 +24,7 @@ from api.web.process import Process
 from api.web.schemas import ProblemItem
 from core.base import tracing
 from core.base.errors import BadRequest, TooMany
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.base.strict_text import Json, SpecText
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
@@ -198,7 +198,7 @@ def insert_job(
         require_code(session, spec, user_id=owner.id)  # it may have been deleted meanwhile
     steps = spec.training.steps if isinstance(spec, JobSpec) else 0
     values: dict[str, Any] = {
-        "id": new_id(Kind.JOB),
+        "id": new_id(IdKind.JOB),
         "user_id": owner.id,
         "name": spec.name,
         "spec": spec.model_dump(mode="json"),

@@ -14,7 +14,7 @@ from api.web.identity import Person
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, NotFound
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.policy.grid import usable_end
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind, OccupancyKind
@@ -58,7 +58,7 @@ def add_feed(
             f"You have {MAX_FEEDS} calendar feeds, which is the limit. Revoke one first."
         )
     feed = CalendarFeed(
-        id=new_id(Kind.FEED),
+        id=new_id(IdKind.FEED),
         user_id=person.id,
         node_id=node_id,
         sha256=digest(secret),

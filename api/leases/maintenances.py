@@ -17,7 +17,7 @@ from api.web.paging import page
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict, NotFound
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.leases import maintenance
 from core.leases.maintenance import DisplacedLease, MaintenanceSlot
 from core.leases.recurrence import occurrences
@@ -96,7 +96,7 @@ def create(
             param="plan",
         )
     row = Maintenance(
-        id=new_id(Kind.MAINTENANCE),
+        id=new_id(IdKind.MAINTENANCE),
         why=wanted.why,
         rule=wanted.rule,
         zone=wanted.zone or person.zone,

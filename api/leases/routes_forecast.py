@@ -27,7 +27,7 @@ from core.policy.grid import HOUR, hour_ceiling
 from core.policy.local_time import edge, show
 from core.policy.matching import ALL
 from core.policy.sections import Quota, QuotaPeriod, QuotaScope
-from core.policy.verdict import LeaseFact, Member, NodeRef, Remainder, Request, Situation
+from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Remainder, Situation
 from core.states import LIVE_LEASE
 from core.tables.admin import AuditEntry
 from core.tables.leases import Lease, Occupancy
@@ -138,7 +138,7 @@ def _rests_of(
     stretches."""
     for first in sorted({first for found in stretches.values() for first, _ in found}):
         at = _last_hour(policy, days[first])
-        case = Case.of(Request(member, node, at, at + HOUR), situation, policy)
+        case = Case.of(BookingRequest(member, node, at, at + HOUR), situation, policy)
         left = quotas.left(case, granted=False)
         for name, quota in policy.quotas.items():
             for end in (end for begin, end in stretches[quota.period] if begin == first):

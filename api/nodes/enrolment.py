@@ -9,7 +9,7 @@ from api.nodes.node_classes import join_class
 from api.web import audit
 from api.web.credentials import issue_link, issue_token, use_link
 from core.base.errors import Conflict
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.reasons import ReasonCode
 from core.states import NodeState
 from core.tables.kinds import LinkKind, TokenKind
@@ -59,7 +59,7 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
     inventory = request.inventory.model_dump(mode="json")
     if node is None:
         node = Node(
-            id=new_id(Kind.NODE),
+            id=new_id(IdKind.NODE),
             name=link.node_name,
             class_name=join_class(session, request.inventory, named=link.node_class),
             state=NodeState.PENDING,

@@ -15,7 +15,7 @@ from api.web.clean_text import clean_text
 from api.web.identity import NodeIdentity
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, NotFound, StaleEpoch
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.jobs import attempts
 from core.states import AttemptState
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
@@ -170,7 +170,7 @@ def add_checkpoint(
     size = sum(file.size for file in files)
     session.add(
         Checkpoint(
-            id=new_id(Kind.CHECKPOINT),
+            id=new_id(IdKind.CHECKPOINT),
             job_id=message.job_id,
             epoch=message.epoch,
             step=message.step,
@@ -210,7 +210,7 @@ def add_artifact(
     else:
         session.add(
             Artifact(
-                id=new_id(Kind.FILE),
+                id=new_id(IdKind.FILE),
                 job_id=message.job_id,
                 epoch=message.epoch,
                 path=message.file.path,

@@ -15,7 +15,7 @@ from api.web.paging import page
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import NotFound
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.tables.people import Grant, User
 
 
@@ -48,7 +48,7 @@ def create_grant(
     def make() -> str:
         user = find_user(session, wanted.user, param="user")
         grant = Grant(
-            id=new_id(Kind.GRANT),
+            id=new_id(IdKind.GRANT),
             user_id=user.id,
             rule=wanted.rule,
             extra=wanted.extra,

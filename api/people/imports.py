@@ -16,7 +16,7 @@ from api.web.errors import InvalidRequest
 from api.web.identity import Person
 from api.web.process import Process
 from api.web.schemas import ProblemItem
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.tables.kinds import Role
 from core.tables.people import Lab, Membership, User
 
@@ -39,7 +39,7 @@ def write(
     refuse(_clashes(people, known))
     labs = _new_labs(people, known)
     for name in labs:
-        known.labs[name] = Lab(id=new_id(Kind.LAB), name=name, created_at=now)
+        known.labs[name] = Lab(id=new_id(IdKind.LAB), name=name, created_at=now)
         session.add(known.labs[name])
     session.flush()
     rows = []
@@ -156,7 +156,7 @@ def _write(
     user = known.users.get(listed.name)
     if user is None:
         user = User(
-            id=new_id(Kind.USER),
+            id=new_id(IdKind.USER),
             name=listed.name,
             role=listed.role or Role.USER,
             password_hash=None,

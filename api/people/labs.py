@@ -16,7 +16,7 @@ from api.web.paging import page
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.tables.people import Lab, Membership, User
 
 
@@ -46,7 +46,7 @@ def create_lab(
 
     def make() -> str:
         lab = Lab(
-            id=new_id(Kind.LAB),
+            id=new_id(IdKind.LAB),
             name=wanted.name,
             weight=wanted.weight,
             groups=wanted.groups,

@@ -24,7 +24,7 @@ from core.policy import quotas
 from core.policy.case import Case
 from core.policy.document import Policy, Window, policy_for
 from core.policy.grid import HOUR, hour_ceiling
-from core.policy.verdict import NodeRef, Request, Situation
+from core.policy.verdict import BookingRequest, NodeRef, Situation
 from core.states import NodeState
 from core.tables.nodes import Node
 
@@ -58,7 +58,7 @@ def _quotas(session: Session, user_id: str, now: datetime) -> list[QuotaView]:
     for (policy_id, window), refs in groups.items():
         policy = judging[policy_id]
         start = hour_ceiling(max(now, window.start) if window else now, policy.grid.anchor)
-        request = Request(member, refs[0], start, start + HOUR)
+        request = BookingRequest(member, refs[0], start, start + HOUR)
         since = counted_since(policy, now)
         situation = Situation(
             now=now,

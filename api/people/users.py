@@ -20,7 +20,7 @@ from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict, NotFound
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.states import LIVE_JOB, WAITING_JOB, LeaseState
 from core.tables.jobs import Job
 from core.tables.kinds import LinkKind, Role
@@ -114,7 +114,7 @@ def create_user(
 
     def make() -> str:
         user = User(
-            id=new_id(Kind.USER),
+            id=new_id(IdKind.USER),
             name=wanted.name,
             role=wanted.role,
             password_hash=password_hash,

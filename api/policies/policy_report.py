@@ -14,7 +14,7 @@ from core.leases.situation import leases_of_all, member_of, ref_of
 from core.notices.notices import NoticeKind, notify
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
-from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation
+from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Situation
 from core.states import LeaseState
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -86,7 +86,7 @@ def refused_under(
             own=_before(lease, by_user[lease.user_id]),
             lab=_before(lease, by_lab[member.lab_id]),
         )
-        request = Request(member, node, lease.hold_start, lease.hold_end)
+        request = BookingRequest(member, node, lease.hold_start, lease.hold_end)
         verdict = evaluate(request, situation, policy, offers=0)
         if not verdict.ok:
             codes = tuple(reason.code for reason in verdict.reasons)

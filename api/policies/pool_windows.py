@@ -16,7 +16,7 @@ from api.web.idempotency import once
 from api.web.identity import Person
 from api.web.schemas import Page
 from core.base.errors import BadRequest, Conflict, NotFound
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.leases.active_policies import active_policies, as_rule, lock_policy
 from core.policy.checking import misfits
 from core.policy.document import Policy
@@ -45,7 +45,7 @@ def add_window(
     def make() -> str:
         policy = _locked(session, wanted.policy)
         row = PoolWindow(
-            id=new_id(Kind.WINDOW),
+            id=new_id(IdKind.WINDOW),
             policy_id=policy.id,
             pools=list(wanted.pools),
             starts_at=wanted.starts_at,
@@ -150,7 +150,7 @@ def add_windows(session: Session, policy: Policy, *, actor: str, now: datetime) 
     for window in policy.times:
         session.add(
             PoolWindow(
-                id=new_id(Kind.WINDOW),
+                id=new_id(IdKind.WINDOW),
                 policy_id=policy.id,
                 pools=list(window.pools),
                 starts_at=window.start,

@@ -18,7 +18,7 @@ from core.base.clock import utc_now
 from core.base.errors import Conflict, NotFound
 from core.base.words import in_words
 from core.leases.situation import lock_user
-from core.spec.code_archive import Listing
+from core.spec.code_archive import ArchiveListing
 from core.states import TERMINAL_JOB
 from core.tables.jobs import Job
 from core.tables.scripts import CodeArchive
@@ -74,7 +74,7 @@ def keep_code(
     incoming: IncomingFile,
     *,
     kept: StoreEntry,
-    listing: Listing,
+    listing: ArchiveListing,
 ) -> CodeView:
     """Insert an archive, unless it is known, and keep its file. Raises StorageFull."""
     lock_user(session, person.id)

@@ -17,7 +17,7 @@ from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.errors import BadRequest, NotFound
-from core.spec.code_archive import BadArchive, Listing, check
+from core.spec.code_archive import ArchiveListing, BadArchive, check
 from core.spec.script import MAX_ARCHIVE_BYTES
 from core.tables.scripts import CodeArchive
 
@@ -96,7 +96,7 @@ def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
     )
 
 
-def _checked(incoming: IncomingFile) -> Listing:
+def _checked(incoming: IncomingFile) -> ArchiveListing:
     try:
         return check(incoming.written())
     except BadArchive as error:

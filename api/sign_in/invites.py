@@ -19,7 +19,7 @@ from api.web.paging import page
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, NotFound, Unauthenticated
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.leases.situation import lock_user
 from core.tables.kinds import Role
 from core.tables.people import Invite, Lab, Membership, User
@@ -48,7 +48,7 @@ def create_invite(
     lab = find_lab(session, wanted.lab) if wanted.lab is not None else None
     _require_may_invite(session, person, lab)
     invite = Invite(
-        id=new_id(Kind.INVITE),
+        id=new_id(IdKind.INVITE),
         sha256=digest(secret),
         lab_id=lab.id if lab else None,
         email=wanted.email,
@@ -118,7 +118,7 @@ def accept_invite(
     invite = find(session, answer.secret)
     _use_up(session, invite, now)
     user = User(
-        id=new_id(Kind.USER),
+        id=new_id(IdKind.USER),
         name=answer.name,
         role=Role.USER,
         password_hash=password_hash,

@@ -27,7 +27,7 @@ from api.web.credentials import issue_link, sign_out_everywhere, use_link
 from api.web.identity import RANK, Person
 from core.base.clock import utc_now
 from core.base.errors import Forbidden, Unauthenticated
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.base.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role
 from core.tables.leases import CalendarFeed
@@ -130,7 +130,7 @@ def _first_time(session: Session, claims: Claims, settings: ApiSettings, *, now:
             code="not_invited",
         )
     user = User(
-        id=new_id(Kind.USER),
+        id=new_id(IdKind.USER),
         name=_free_name(session, claims),
         role=Role.USER,
         password_hash=None,

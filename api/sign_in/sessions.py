@@ -31,7 +31,7 @@ from api.web.identity import Person
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict, NotFound, Unauthenticated
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind
 from core.tables.people import Link, Token, User
 
@@ -59,7 +59,7 @@ def make_first_administrator(
     if session.scalar(select(func.count()).select_from(User)):
         raise Conflict("There already is an administrator. Sign in instead.")
     user = User(
-        id=new_id(Kind.USER),
+        id=new_id(IdKind.USER),
         name=wanted.name,
         role=Role.ADMIN,
         password_hash=password_hash,

@@ -22,7 +22,7 @@ from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
 from core.base.errors import NotFound
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.jobs.jobs_in_order import jobs_in_order
 from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.states import TERMINAL_JOB, Desired, JobState
@@ -53,7 +53,7 @@ def submit_study(
         require_room(session, process.settings, person.id)
         bells.scheduler = True
         study = Study(
-            id=new_id(Kind.STUDY),
+            id=new_id(IdKind.STUDY),
             user_id=person.id,
             name=name,
             kind=asked.kind,

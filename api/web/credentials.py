@@ -10,7 +10,7 @@ from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
 from core.base.errors import Unauthenticated
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.tables.kinds import LinkKind, Scope, TokenKind
 from core.tables.people import Link, Token, User
 
@@ -64,7 +64,7 @@ def issue_token(
     ends = [moment for moment in (maker_ends_at, now + lifetime if lifetime else None) if moment]
     secret = new_secret()
     token = Token(
-        id=new_id(Kind.TOKEN),
+        id=new_id(IdKind.TOKEN),
         kind=kind,
         user_id=user_id,
         node_id=node_id,

@@ -55,7 +55,7 @@ STANDINGS = {
 
 
 @dataclass(frozen=True)
-class Item:
+class AgendaItem:
     """A job of an agenda and its progress."""
 
     name: str
@@ -120,12 +120,12 @@ class Capacity(NamedTuple):
     """Slots of each node."""
 
 
-class Layout(NamedTuple):
+class AgendaTimes(NamedTuple):
     """Times at which the jobs of an agenda have their slots."""
 
     spans: list[JobSpan | None]
     """Span of each job; None: it never ran, and is not to run."""
-    in_the_way: list[tuple[Item, JobSpan]]
+    in_the_way: list[tuple[AgendaItem, JobSpan]]
     """Jobs beside the agenda that have slots for which a job of it waits."""
 
 
@@ -133,7 +133,7 @@ class Layout(NamedTuple):
 class OutlookLine:
     """A job of an agenda compared with the lease."""
 
-    item: Item
+    item: AgendaItem
     planned: JobSpan
     """Span as planned when the lease began: every job before it uses its whole budget."""
     latest: JobSpan | None
@@ -162,7 +162,7 @@ class Outlook:
     likely_spare_s: int | None
     first_cut: int | None
     """Index of the first job that would not end in time; None: all fit."""
-    in_the_way: Sequence[tuple[Item, JobSpan]] = ()
+    in_the_way: Sequence[tuple[AgendaItem, JobSpan]] = ()
     """Jobs beside the agenda for whose slots one of it waits, at the latest."""
 
     @property
@@ -172,7 +172,7 @@ class Outlook:
 
 
 def outlook(
-    items: Sequence[Item],
+    items: Sequence[AgendaItem],
     *,
     begins: datetime,
     usable_end: datetime,
@@ -180,7 +180,7 @@ def outlook(
     slots: int,
     side_by_side: bool,
     num_nodes: int = 1,
-    beside: Sequence[Item] = (),
+    beside: Sequence[AgendaItem] = (),
 ) -> Outlook:
     """Compare an agenda with a lease of `num_nodes` whose `slots` it may use from `begins` to
     `usable_end`.
@@ -189,7 +189,7 @@ def outlook(
     """
     since = max(now, begins)
     fresh = [
-        Item(one.name, one.slots, one.budget_s, num_nodes=one.num_nodes, nodes=one.nodes)
+        AgendaItem(one.name, one.slots, one.budget_s, num_nodes=one.num_nodes, nodes=one.nodes)
         for one in items
     ]
     capacity = Capacity(num_nodes, slots)
@@ -223,14 +223,14 @@ def outlook(
 
 
 def lay_out(
-    items: Sequence[Item],
-    beside: Sequence[Item],
+    items: Sequence[AgendaItem],
+    beside: Sequence[AgendaItem],
     capacity: Capacity,
-    length_s: Callable[[Item], float],
+    length_s: Callable[[AgendaItem], float],
     *,
     now: datetime,
     side_by_side: bool,
-) -> Layout:
+) -> AgendaTimes:
     """Lay out when and on which nodes each job has its slots, if each still takes `length_s`.
 
     Jobs of the agenda start in their order. Side by side, one starts as soon as the one before it
@@ -270,7 +270,7 @@ def lay_out(
         spans[placed] = JobSpan(at, at + timedelta(seconds=length_s(everyone[placed])), nodes)
         (coming if placed == coming[0] else others).remove(placed)
     held_up_by = [(everyone[k], span) for k in sorted(in_the_way) if (span := spans[k]) is not None]
-    return Layout(spans[: len(items)], held_up_by)
+    return AgendaTimes(spans[: len(items)], held_up_by)
 
 
 def standing_of(state: JobState, reason_code: str) -> Standing:
@@ -288,15 +288,17 @@ def place_of(queued_at: datetime, wall_time_s: float) -> datetime:
 # ------------------------------------------------------------------------------------------ parts
 
 
-def _left_s(item: Item) -> float:
+def _left_s(item: AgendaItem) -> float:
     return item.left_s
 
 
-def _likely_s(item: Item) -> float:
+def _likely_s(item: AgendaItem) -> float:
     return item.left_s if item.likely_left_s is None else item.likely_left_s
 
 
-def _known(item: Item, length_s: Callable[[Item], float], now: datetime) -> JobSpan | None:
+def _known(
+    item: AgendaItem, length_s: Callable[[AgendaItem], float], now: datetime
+) -> JobSpan | None:
     """Return the span of a job that runs or has run; None for one that waits, or never ran."""
     nodes = tuple(range(item.num_nodes)) if item.nodes is None else item.nodes
     if item.state in LIVE_JOB:
@@ -312,8 +314,8 @@ def _holds(span: JobSpan, at: datetime) -> bool:
 
 
 def _room_for(
-    one: Item,
-    everyone: Sequence[Item],
+    one: AgendaItem,
+    everyone: Sequence[AgendaItem],
     held: Sequence[tuple[int, tuple[int, ...]]],
     capacity: Capacity,
 ) -> tuple[int, ...] | None:
@@ -335,7 +337,7 @@ def _beside_on(
 
 
 def _line(
-    item: Item,
+    item: AgendaItem,
     planned: JobSpan | None,
     latest: JobSpan | None,
     likely: JobSpan | None,

@@ -13,7 +13,7 @@ WHOLE = ""  # `about` of news on the whole agenda, not on one of its jobs
 
 
 @dataclass(frozen=True)
-class News:
+class AgendaNews:
     """One message, sent once."""
 
     kind: NoticeKind
@@ -28,7 +28,7 @@ Told = Collection[tuple[str, str]]
 
 def news(
     found: Outlook, *, called: str, last_leases: Sequence[str], job_ids: Sequence[str], told: Told
-) -> list[News]:
+) -> list[AgendaNews]:
     """Return the news of an agenda that its owner has not been told.
 
     `called`: its name and id; `last_leases`: those at whose end its jobs are stopped; `job_ids`: of
@@ -56,7 +56,7 @@ def _has_become_late(found: Outlook) -> bool:
 
 def _late(
     left: Sequence[OutlookLine], found: Outlook, called: str, last_leases: Sequence[str]
-) -> News:
+) -> AgendaNews:
     longer = ", ".join(f"trainyard leases extend {lease_id} 1" for lease_id in last_leases)
     advice = [f"extend the lease ({longer})"]
     waiting = [line.item.name for line in left if line.item.standing is Standing.WAITING]
@@ -68,10 +68,10 @@ def _late(
     message = (
         f"{called} fitted into its lease and no longer does. {summary(found)} To finish in time: "
     )
-    return News(NoticeKind.AGENDA_LATE, WHOLE, f"{message}{'; or '.join(advice)}.")
+    return AgendaNews(NoticeKind.AGENDA_LATE, WHOLE, f"{message}{'; or '.join(advice)}.")
 
 
-def _cut(line: OutlookLine, job_id: str, called: str) -> News:
+def _cut(line: OutlookLine, job_id: str, called: str) -> AgendaNews:
     item = line.item
     reached = f" with {item.progress:.0%} of its steps done" if item.progress else ""
     message = (
@@ -79,10 +79,10 @@ def _cut(line: OutlookLine, job_id: str, called: str) -> News:
         f"up{reached}. Its checkpoints are kept (trainyard checkpoints {job_id}). Submit it "
         "again with a longer resources.wall_time, or with fewer steps."
     )
-    return News(NoticeKind.AGENDA_CUT, job_id, message)
+    return AgendaNews(NoticeKind.AGENDA_CUT, job_id, message)
 
 
-def _over(left: Sequence[OutlookLine], found: Outlook, called: str) -> News:
+def _over(left: Sequence[OutlookLine], found: Outlook, called: str) -> AgendaNews:
     stopped = [line.item.name for line in left if line.item.started_at is not None]
     missed = [line.item.name for line in left if line.item.started_at is None]
     parts = [f"{in_words(stopped)} had not ended"] if stopped else []
@@ -93,4 +93,4 @@ def _over(left: Sequence[OutlookLine], found: Outlook, called: str) -> News:
         "begins within the hour, otherwise in the queue. Book hours for them, or cancel "
         "them: trainyard agenda cancel."
     )
-    return News(NoticeKind.AGENDA_CUT, WHOLE, message)
+    return AgendaNews(NoticeKind.AGENDA_CUT, WHOLE, message)

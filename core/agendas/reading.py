@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.agendas.agenda import Item, Outlook, outlook, place_of
+from core.agendas.agenda import AgendaItem, Outlook, outlook, place_of
 from core.jobs.jobs_in_order import jobs_in_order
 from core.leases import adjacent as touching
 from core.policy.grid import usable_end
@@ -91,7 +91,7 @@ def hours_of(session: Session, lease: Lease) -> Hours:
 
 def read_beside(
     session: Session, hours: Hours, *, apart_from: Sequence[str] = (), now: datetime
-) -> list[Item]:
+) -> list[AgendaItem]:
     """Return jobs of the leases' owner that run in them or wait for them, without `apart_from`.
 
     Guests are not included: they leave when the owner comes.
@@ -145,7 +145,7 @@ def _found(
     lease: Lease,
     node_class: NodeClass,
     jobs: Sequence[Job],
-    items: dict[str, Item],
+    items: dict[str, AgendaItem],
     *,
     now: datetime,
 ) -> AgendaSnapshot:
@@ -172,8 +172,8 @@ def _found(
 
 
 def _on_nodes(
-    session: Session, jobs: Sequence[Job], items: Sequence[Item], hours: Hours
-) -> list[Item]:
+    session: Session, jobs: Sequence[Job], items: Sequence[AgendaItem], hours: Hours
+) -> list[AgendaItem]:
     """Return `items`, those of `jobs`, with the nodes that they have or wait for."""
     if len(hours.leases) == 1:
         return list(items)
@@ -208,7 +208,7 @@ def _named(job: Job) -> tuple[str, ...]:
     return (job.lease_id,) if job.lease_id else ()
 
 
-def _items(session: Session, jobs: Sequence[Job], *, now: datetime) -> dict[str, Item]:
+def _items(session: Session, jobs: Sequence[Job], *, now: datetime) -> dict[str, AgendaItem]:
     ids = [job.id for job in jobs]
     began = func.min(func.coalesce(Attempt.started_at, Attempt.assigned_at))
     first = session.execute(
@@ -229,10 +229,10 @@ def _items(session: Session, jobs: Sequence[Job], *, now: datetime) -> dict[str,
 
 def _item(
     job: Job, begun_at: datetime | None, running_since: datetime | None, *, now: datetime
-) -> Item:
+) -> AgendaItem:
     plan = stored_plan(job.plan)
     runs_s = (now - running_since).total_seconds() if running_since else 0.0
-    return Item(
+    return AgendaItem(
         name=job.name,
         slots=plan.ranks_per_node if plan else 1,
         budget_s=job.wall_time_s,

@@ -8,7 +8,7 @@ from core.states import LIVE_JOB, JobState
 
 
 @dataclass(frozen=True)
-class Member:
+class AgendaMember:
     """A job of an agenda, as the scheduler sees it."""
 
     job_id: str
@@ -35,7 +35,7 @@ class Turn:
 
 
 def turns(
-    agenda: str, members: Sequence[Member], *, side_by_side: bool, on_failure: OnFailure
+    agenda: str, members: Sequence[AgendaMember], *, side_by_side: bool, on_failure: OnFailure
 ) -> dict[str, Turn]:
     """Return the turn of each job that is queued, by its id.
 

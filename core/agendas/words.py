@@ -1,6 +1,6 @@
 """Sentences about an agenda, in plain words. Pure."""
 
-from core.agendas.agenda import Item, JobSpan, OnFailure, Outlook, Standing
+from core.agendas.agenda import AgendaItem, JobSpan, OnFailure, Outlook, Standing
 from core.base.words import clock, in_words
 from core.spec.spec import format_duration
 from core.states import LIVE_JOB, TERMINAL_JOB
@@ -64,7 +64,7 @@ def _misfit(found: Outlook) -> str:
     return told
 
 
-def _in_the_way(found: Outlook, item: Item, span: JobSpan) -> str:
+def _in_the_way(found: Outlook, item: AgendaItem, span: JobSpan) -> str:
     until = clock(min(span.end, found.usable_end), found.now)
     since = "" if item.state in LIVE_JOB else f" from {clock(span.start, found.now)}"
     on = f" on {len(span.nodes)} of the {found.num_nodes} nodes" if found.num_nodes > 1 else ""

@@ -9,7 +9,7 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o
 TIME_BITS, RANDOM_BITS = 48, 80
 
 
-class Kind(StrEnum):
+class IdKind(StrEnum):
     """Kind of thing that an id names; the value is its prefix."""
 
     USER = "user"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     FILE = "file"
 
 
-def new_id(kind: Kind) -> str:
+def new_id(kind: IdKind) -> str:
     """Return a fresh id such as `job_01jd3z...`: 48 bits of milliseconds, 80 random bits."""
     milliseconds = int(utc_now().timestamp() * 1000)
     number = (milliseconds << RANDOM_BITS) | int.from_bytes(os.urandom(RANDOM_BITS // 8), "big")

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.base.words import in_words
 from core.jobs.gang_exit import PartEnd, judge_together
 from core.reasons import ReasonCode
@@ -125,7 +125,7 @@ def assign(
     if not moved:
         return None
     attempt = Attempt(
-        id=new_id(Kind.ATTEMPT),
+        id=new_id(IdKind.ATTEMPT),
         job_id=job.id,
         epoch=job.epoch,
         node_id=first.node.id,

@@ -29,7 +29,7 @@ class Thing(StrEnum):
 
 
 @dataclass(frozen=True)
-class Limits:
+class RetentionLimits:
     """Limits of age and size; None is for ever or unlimited."""
 
     ages: Mapping[Thing, timedelta | None]
@@ -87,7 +87,9 @@ class Holder:
     limit: int
 
 
-def expired(jobs: Iterable[EndedJob], limits: Limits, now: datetime) -> Iterator[ExpiredData]:
+def expired(
+    jobs: Iterable[EndedJob], limits: RetentionLimits, now: datetime
+) -> Iterator[ExpiredData]:
     """Yield the data that is older than its limit of age."""
     for job in jobs:
         for thing in Thing:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.base.errors import HourTaken
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.leases import appointments, charges
 from core.leases.appointments import NoShow
 from core.leases.settlement import Settlement
@@ -78,7 +78,7 @@ def take(
     held_from = now if start < now < end else start
     require_free(session, node, held_from, end)
     lease = Lease(
-        id=new_id(Kind.LEASE),
+        id=new_id(IdKind.LEASE),
         user_id=user_id,
         node_id=node.id,
         kind=kind,

@@ -26,12 +26,12 @@ from core.policy.evaluate import evaluate, first_refusal
 from core.policy.local_time import edge
 from core.policy.sections import QuotaScope
 from core.policy.verdict import (
+    BookingRequest,
     Grant,
     LeaseFact,
     Member,
     NodeRef,
     Reason,
-    Request,
     RequestKind,
     Situation,
     Span,
@@ -186,7 +186,7 @@ class Judge:
         if node.id not in self._holds:
             self.look_at([node], start, end)
         ref = ref_of(node)
-        request = Request(self.member, ref, start, end, kind, frozenset(replaces))
+        request = BookingRequest(self.member, ref, start, end, kind, frozenset(replaces))
         situation = self.situation(node)
         if also:
             own, lab = (*situation.own, *also), (*situation.lab, *also)
@@ -197,7 +197,7 @@ class Judge:
         """Return the first reason of `verdict` against booking [start, end) on a node that was
         looked at; None if it is ok."""
         ref = ref_of(node)
-        request = Request(self.member, ref, start, end)
+        request = BookingRequest(self.member, ref, start, end)
         return first_refusal(request, self.situation(node), self.policy_for(ref))
 
     def situation(self, node: Node) -> Situation:

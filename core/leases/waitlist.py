@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import CursorResult, func, select, true, update
 from sqlalchemy.orm import Session
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.leases import leases
 from core.leases.situation import BOOKABLE, Judge, ref_of
 from core.notices.notices import NoticeKind, notify
@@ -71,7 +71,7 @@ def join(
 ) -> Wait:
     """Put an entry at the end of the line; with `priority`, before all that have none."""
     wait = Wait(
-        id=new_id(Kind.WAIT),
+        id=new_id(IdKind.WAIT),
         user_id=user_id,
         node_class=node_class,
         node_id=node_id,
@@ -318,7 +318,7 @@ def offer(session: Session, wait: Wait, free: FreeBlock, *, now: datetime) -> Of
     ):
         return None
     made = Offer(
-        id=new_id(Kind.OFFER),
+        id=new_id(IdKind.OFFER),
         wait_id=wait.id,
         user_id=wait.user_id,
         node_id=node.id,

@@ -14,10 +14,10 @@ from core.policy.matching import ALL, CountedLease
 from core.policy.memory import Known
 from core.policy.sections import BackToBack, Quota, QuotaPeriod, QuotaScope
 from core.policy.verdict import (
+    BookingRequest,
     Grant,
     LeaseFact,
     QuotaCharge,
-    Request,
     RequestKind,
     Situation,
     Span,
@@ -47,7 +47,7 @@ class QuotaUse:
 class Case:
     """One request, situation and policy."""
 
-    request: Request
+    request: BookingRequest
     situation: Situation
     policy: Policy
     start: datetime
@@ -58,7 +58,7 @@ class Case:
     holds: tuple[Span, ...]
 
     @classmethod
-    def of(cls, request: Request, situation: Situation, policy: Policy) -> "Case":
+    def of(cls, request: BookingRequest, situation: Situation, policy: Policy) -> "Case":
         """Build it with times in UTC, without the leases that the request replaces."""
         gone = request.replaces
         grid = policy.grid

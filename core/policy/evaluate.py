@@ -16,8 +16,8 @@ from core.policy.rules import RULES, Finding, Rule, refusing
 from core.policy.sections import GapMode
 from core.policy.verdict import (
     LIFTABLE,
+    BookingRequest,
     Reason,
-    Request,
     RequestKind,
     Situation,
     Verdict,
@@ -41,7 +41,7 @@ HOPELESS = frozenset(
 
 
 def evaluate(
-    request: Request, situation: Situation, policy: Policy, *, offers: int = OFFERS
+    request: BookingRequest, situation: Situation, policy: Policy, *, offers: int = OFFERS
 ) -> Verdict:
     """Judge a request: may it be granted now, every rule that it breaks, the rest of the quotas.
 
@@ -68,7 +68,7 @@ def evaluate(
     )
 
 
-def first_refusal(request: Request, situation: Situation, policy: Policy) -> Reason | None:
+def first_refusal(request: BookingRequest, situation: Situation, policy: Policy) -> Reason | None:
     """Return the first of evaluate()'s reasons without searching for more; None if it is ok."""
     rules = refusing(request.kind, policy)
     found = _findings(Case.of(request, situation, policy), rules)

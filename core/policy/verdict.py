@@ -97,7 +97,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Request:
+class BookingRequest:
     """Node and hold that a person requests.
 
     An extension has the start of the lease it prolongs, the new end, and that lease in `replaces`.

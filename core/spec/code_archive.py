@@ -38,14 +38,14 @@ class BadArchive(Exception):
 
 
 @dataclass(frozen=True)
-class Listing:
+class ArchiveListing:
     """Content that a checked archive declares."""
 
     paths: Sequence[str]
     unpacked_size: int
 
 
-def check(archive: str | Path | BinaryIO) -> Listing:
+def check(archive: str | Path | BinaryIO) -> ArchiveListing:
     """Read the directory of an archive, and nothing else of it. Raises BadArchive if refused."""
     try:
         entries = _entries(archive)
@@ -84,7 +84,7 @@ def check(archive: str | Path | BinaryIO) -> Listing:
         raise BadArchive(
             f"it unpacks to {size / max(packed, 1):.0f} times its size; the limit is {MAX_RATIO}"
         )
-    return Listing(paths=sorted(named), unpacked_size=size)
+    return ArchiveListing(paths=sorted(named), unpacked_size=size)
 
 
 def _entries(archive: str | Path | BinaryIO) -> Sequence[zipfile.ZipInfo]:
@@ -120,7 +120,7 @@ def require_plain(path: str) -> None:
         )
 
 
-def unpack(archive: Path, folder: Path) -> Listing:
+def unpack(archive: Path, folder: Path) -> ArchiveListing:
     """Unpack a checked archive into the empty `folder`. Raises BadArchive or OSError."""
     listing = check(archive)
     left = MAX_UNPACKED_BYTES  # sizes in the directory need not be true

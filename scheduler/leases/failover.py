@@ -41,7 +41,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Move:
+class LeaseMove:
     """Move of a lease to another node, for the rest of its hours."""
 
     trouble: Trouble
@@ -55,7 +55,7 @@ class Refund:
     trouble: Trouble
 
 
-Rescue = Move | Refund
+Rescue = LeaseMove | Refund
 
 
 def troubles(world: Snapshot) -> Iterator[Trouble]:
@@ -93,7 +93,7 @@ def due(world: Snapshot, patience: Mapping[str, timedelta]) -> Iterator[Rescue]:
             spare = next(_spares(world, lease, given), None)
             if spare is not None:
                 given.add(spare.id)
-                yield Move(trouble, spare)
+                yield LeaseMove(trouble, spare)
                 continue
         if wait is not None and lease.counts and trouble.unusable >= wait:
             yield Refund(trouble)
@@ -118,12 +118,12 @@ def carry_out(session: Session, rescue: Rescue, now: datetime) -> None:
     """
     seen = rescue.trouble.lease
     lease = session.get_one(Lease, seen.id)
-    nodes = {lease.node_id, rescue.to.id} if isinstance(rescue, Move) else {lease.node_id}
+    nodes = {lease.node_id, rescue.to.id} if isinstance(rescue, LeaseMove) else {lease.node_id}
     leases.lock_nodes(session, nodes)
     leases.lock_lease(session, lease)
     if (lease.state, lease.node_id, lease.counts) != (seen.state, seen.node_id, seen.counts):
         return
-    if isinstance(rescue, Move):
+    if isinstance(rescue, LeaseMove):
         _move(session, lease, rescue, now)
     else:
         _refund(session, lease, rescue.trouble, now)
@@ -166,7 +166,7 @@ def _spares(world: Snapshot, lease: LeaseSnapshot, given: set[str]) -> Iterator[
             yield node
 
 
-def _move(session: Session, lease: Lease, rescue: Move, now: datetime) -> None:
+def _move(session: Session, lease: Lease, rescue: LeaseMove, now: datetime) -> None:
     node = session.get_one(Node, rescue.to.id)
     if node.state is not NodeState.READY or not node.clean:
         return

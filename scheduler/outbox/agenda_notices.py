@@ -6,7 +6,7 @@ import structlog
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.agendas.news import News, news
+from core.agendas.news import AgendaNews, news
 from core.agendas.reading import AgendaSnapshot, read_agendas
 from core.database.database import Database
 from core.notices.notices import NoticeKind, notify
@@ -65,7 +65,7 @@ def _under_way(session: Session, now: datetime) -> list[AgendaSnapshot]:
     return read_agendas(session, [(agenda, lease, of) for agenda, lease, of in rows], now=now)
 
 
-def _untold(session: Session, found: AgendaSnapshot) -> list[News]:
+def _untold(session: Session, found: AgendaSnapshot) -> list[AgendaNews]:
     agenda = found.agenda
     notices = session.execute(
         select(Notice.kind, Notice.facts).where(
@@ -81,7 +81,7 @@ def _untold(session: Session, found: AgendaSnapshot) -> list[News]:
     )
 
 
-def _tell(session: Session, found: AgendaSnapshot, one: News, now: datetime) -> None:
+def _tell(session: Session, found: AgendaSnapshot, one: AgendaNews, now: datetime) -> None:
     facts: dict[str, object] = {
         "message": one.message,
         "about": one.about,

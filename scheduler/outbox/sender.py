@@ -31,7 +31,7 @@ LANES = {(Channel.MAIL, Channel.DIGEST): 4, (Channel.WEBHOOK,): 8}
 log = structlog.get_logger()
 
 
-class Sender:
+class NoticeSender:
     """Thread that looks every few seconds for due notices and sends several at a time."""
 
     def __init__(self, database: Database, settings: SchedulerSettings) -> None:

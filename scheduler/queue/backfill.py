@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.queue.masks import FreeNodes, Lane, lowest
+from scheduler.queue.masks import ClassLane, FreeNodes, lowest
 
 STEP_S = 900.0  # step of a forecast
 
 
 @dataclass(frozen=True)
-class Rules:
+class QueueRules:
     """Rules by which the queue is served."""
 
     reservations: int | None = 10
@@ -41,9 +41,9 @@ SoftNodes = Mapping[float, int]
 """Map shortest gap, in seconds -> mask of the nodes on which a job may be cut in such a gap."""
 ALL_NODES = -1
 
-FIRST_COME = Rules(reservations=1, passing=False, soft_fit=False)
-EASY = Rules(reservations=1, soft_fit=False)
-CONSERVATIVE = Rules(reservations=None, soft_fit=False)
+FIRST_COME = QueueRules(reservations=1, passing=False, soft_fit=False)
+EASY = QueueRules(reservations=1, soft_fit=False)
+CONSERVATIVE = QueueRules(reservations=None, soft_fit=False)
 
 
 class Want(NamedTuple):
@@ -59,7 +59,7 @@ class Want(NamedTuple):
     """True if it saves checkpoints and may be stopped before it has ended."""
 
 
-class Start(NamedTuple):
+class BackfillStart(NamedTuple):
     """A start now on the nodes of a mask."""
 
     class_name: str
@@ -83,7 +83,10 @@ class Backfill:
     """One walk over the waiting jobs. Every start and reservation takes nodes from later jobs."""
 
     def __init__(
-        self, lanes: Mapping[str, Lane], rules: Rules, soft: Mapping[str, SoftNodes] | None = None
+        self,
+        lanes: Mapping[str, ClassLane],
+        rules: QueueRules,
+        soft: Mapping[str, SoftNodes] | None = None,
     ) -> None:
         """Begin a walk.
 
@@ -117,12 +120,12 @@ class Backfill:
         """True if the next waiting job may get a reservation."""
         return self._left >= 1
 
-    def place(self, want: Want) -> Start | Reservation | None:
+    def place(self, want: Want) -> BackfillStart | Reservation | None:
         """Start the next job or reserve nodes for it; None if it gets no reservation or fits
         nowhere."""
         return self.start(want) or self.reserve(want)
 
-    def start(self, want: Want) -> Start | None:
+    def start(self, want: Want) -> BackfillStart | None:
         """Start the next job now if that delays no earlier one; return None if it has to wait."""
         start = None
         if self._rules.passing or not self._someone_waits:
@@ -163,7 +166,7 @@ class Backfill:
             lane.take(reservation.nodes, reservation.start, reservation.end)
         return reservation
 
-    def _start(self, want: Want) -> Start | None:
+    def _start(self, want: Want) -> BackfillStart | None:
         for name in want.classes:
             lane = self.lanes.get(name)
             known = (name, want.num_nodes)
@@ -172,13 +175,13 @@ class Backfill:
             end = lane.now + want.seconds
             room = FreeNodes(lane.now, end, lane.free(lane.now, end))
             if room.nodes.bit_count() >= want.num_nodes:
-                return Start(name, lane.snuggest(room, want.num_nodes), end)
+                return BackfillStart(name, lane.snuggest(room, want.num_nodes), end)
             self._too_long[known] = want.seconds
         return self._start_cut(want) if self._rules.soft_fit and want.may_be_cut else None
 
-    def _start_cut(self, want: Want) -> Start | None:
+    def _start_cut(self, want: Want) -> BackfillStart | None:
         """Return a start in the longest present gap that is as long as its nodes require."""
-        best: Start | None = None
+        best: BackfillStart | None = None
         for name in want.classes:
             for least_s, nodes in self._soft.get(name, {}).items():
                 room = self._gap(name, want.num_nodes, nodes)
@@ -186,7 +189,7 @@ class Backfill:
                     continue
                 if best is None or best.end < room.end:
                     chosen = self.lanes[name].snuggest(room, want.num_nodes)
-                    best = Start(name, chosen, room.end, is_cut=True)
+                    best = BackfillStart(name, chosen, room.end, is_cut=True)
         return best
 
     def _gap(self, name: str, num_nodes: int, among: int) -> FreeNodes | None:
@@ -200,7 +203,7 @@ class Backfill:
         return room if left.bit_count() < num_nodes else None
 
 
-def earliest(lanes: Mapping[str, Lane], want: Want) -> Reservation | None:
+def earliest(lanes: Mapping[str, ClassLane], want: Want) -> Reservation | None:
     """Return the earliest time at which a job's nodes are free together for as long as it needs.
 
     Of equally early times, the one in the class named first. None if there is none.
@@ -217,13 +220,13 @@ def earliest(lanes: Mapping[str, Lane], want: Want) -> Reservation | None:
     return Reservation(name, lanes[name].last_freed(room, want.num_nodes), room.start, room.end)
 
 
-class Forecast:
+class StartForecast:
     """Latest starts of the jobs without a reservation, if all are served in order.
 
     Calculated in even steps, so a start is too late by at most one step for each earlier job.
     """
 
-    def __init__(self, lanes: Mapping[str, Lane]) -> None:
+    def __init__(self, lanes: Mapping[str, ClassLane]) -> None:
         """Begin a forecast from `lanes` as a finished walk has left them."""
         self._lanes = {name: lane.coarse(STEP_S) for name, lane in lanes.items()}
         self._from: dict[tuple[str, int, float], float] = {}

@@ -35,7 +35,7 @@ Cost = tuple[int, int, float]
 """Number of jobs stopped, number of nodes freed, seconds that the jobs have run."""
 
 
-class Group(NamedTuple):
+class JobGroup(NamedTuple):
     """Jobs that share nodes and free them only together. Mostly it is one job."""
 
     jobs: tuple[str, ...]
@@ -76,7 +76,7 @@ class _Choice(NamedTuple):
 
     class_name: str
     nodes: int
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
     freed: int
     """Number of nodes that the groups have to free."""
     end: float
@@ -96,13 +96,13 @@ class _Company:
         return all(each.job_state is JobState.STOPPING for each in self.attempts)
 
 
-def fewest(groups: Iterable[Group], needed: int) -> tuple[Group, ...] | None:
+def fewest(groups: Iterable[JobGroup], needed: int) -> tuple[JobGroup, ...] | None:
     """Return the choice of groups with the fewest jobs that frees `needed` nodes; None if none
     does.
 
     Of equal choices the one that frees the fewest nodes, then the one whose jobs have run least.
     """
-    best: list[tuple[Cost, tuple[Group, ...]] | None] = [None] * (needed + 1)
+    best: list[tuple[Cost, tuple[JobGroup, ...]] | None] = [None] * (needed + 1)
     best[0] = (0, 0, 0.0), ()
     for group in groups:
         freed = group.nodes.bit_count()
@@ -142,7 +142,7 @@ class Lending:
         """Slots in use, by policy and lab."""
         self._leaving: dict[tuple[str, str], int] = {}
         """Map (policy, class) -> mask of the nodes that jobs are leaving."""
-        self._borrowed: dict[tuple[str, str], list[Group]] = {}
+        self._borrowed: dict[tuple[str, str], list[JobGroup]] = {}
         """Map (policy, class) -> groups of borrowing jobs that may be stopped."""
         self._promised: Counter[str] = Counter()
         """Map class -> mask of the nodes that claims have got in this cycle."""
@@ -356,7 +356,7 @@ class Lending:
         for place in places:
             nodes |= place[1] if place else 0
         key = policy.id, classes.pop()
-        self._borrowed.setdefault(key, []).append(Group(tuple(sorted(jobs)), nodes, ran_s))
+        self._borrowed.setdefault(key, []).append(JobGroup(tuple(sorted(jobs)), nodes, ran_s))
 
     def _policy_of(self, node_id: str) -> Policy | None:
         return self._world.policies.get(node_id)

@@ -20,7 +20,7 @@ class FreeNodes(NamedTuple):
     """Mask of all nodes that are free all the time; may be more than were asked for."""
 
 
-class Lane:
+class ClassLane:
     """Free nodes of one class from a moment on. Times are in seconds since a common origin."""
 
     def __init__(self, nodes: int, now: float) -> None:
@@ -28,13 +28,13 @@ class Lane:
         self.times = [now]
         self.masks = [nodes]
 
-    def copy(self) -> "Lane":
+    def copy(self) -> "ClassLane":
         """Return an independent copy of the lane."""
-        other = Lane(0, 0.0)
+        other = ClassLane(0, 0.0)
         other.times, other.masks = self.times.copy(), self.masks.copy()
         return other
 
-    def coarse(self, step: float) -> "Lane":
+    def coarse(self, step: float) -> "ClassLane":
         """Return a copy in even steps of `step` seconds; a node is free in a step only if it is
         free in the whole of it.
 
@@ -44,7 +44,7 @@ class Lane:
         first = self.now - self.now % step + step
         steps = max(0, math.ceil((self.times[-1] - first) / step))
         edges = [self.now, *(first + step * number for number in range(steps + 1))]
-        other = Lane(0, self.now)
+        other = ClassLane(0, self.now)
         other.times = edges
         ends = [*edges[1:], math.inf]
         other.masks = [self.free(start, end) for start, end in zip(edges, ends, strict=True)]

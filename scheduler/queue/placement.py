@@ -9,7 +9,14 @@ from core.agendas.turns import Turn
 from core.policy.grid import walk_in_end
 from core.spec.spec import format_duration
 from core.states import LeaseState
-from scheduler.queue.backfill import Backfill, Forecast, Rules, Start, Want, earliest
+from scheduler.queue.backfill import (
+    Backfill,
+    BackfillStart,
+    QueueRules,
+    StartForecast,
+    Want,
+    earliest,
+)
 from scheduler.queue.borrowing import Clearing, Lending
 from scheduler.queue.guests import RECALLED_WITHIN, open_to_guests, persons
 from scheduler.queue.slots import FreeSlots
@@ -119,7 +126,7 @@ Decision = (
 
 
 def decide(
-    order: Sequence[WaitingJob], world: Snapshot, *, rules: Rules, grace_s: int
+    order: Sequence[WaitingJob], world: Snapshot, *, rules: QueueRules, grace_s: int
 ) -> list[tuple[WaitingJob, Decision]]:
     """Return each waiting job with its decision, in the order in which they are served."""
     timeline = build_timeline(world, grace_s)
@@ -156,7 +163,7 @@ def decide(
         if isinstance(decision, Later) and decision.slot is None:
             unplanned[job.id] = decision
         decisions[job.id] = decision
-    forecast = Forecast(walk.lanes)
+    forecast = StartForecast(walk.lanes)
     for job in order:
         if job.id in unplanned:
             slot = _forecast(job, forecast, timeline)
@@ -260,7 +267,7 @@ def _variants(job: WaitingJob, walk: Backfill) -> Iterator[Sooner]:
         yield Sooner("resources.checkpointable: true", datetime.fromtimestamp(now, UTC))
 
 
-def _walk_in(job: WaitingJob, start: Start, timeline: Timeline, grace_s: int) -> WalkIn:
+def _walk_in(job: WaitingJob, start: BackfillStart, timeline: Timeline, grace_s: int) -> WalkIn:
     node_ids = timeline.node_ids(start.class_name, start.nodes)
     timeline.planned(start.class_name, start.nodes, start.end, job.id)
     if start.is_cut:
@@ -276,7 +283,7 @@ def cut_hold_end(end: float, grace_s: int) -> datetime:
     return datetime.fromtimestamp(end - CLEANING_S + grace_s, UTC)
 
 
-def _forecast(job: WaitingJob, forecast: Forecast, timeline: Timeline) -> PossibleStart | None:
+def _forecast(job: WaitingJob, forecast: StartForecast, timeline: Timeline) -> PossibleStart | None:
     planned = forecast.place(want_of(job))
     if planned is None:
         return None

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
 from scheduler.queue.backfill import SoftNodes
-from scheduler.queue.masks import Lane, bits
-from scheduler.snapshot import AttemptSnapshot, Hold, NodeSnapshot, Snapshot
+from scheduler.queue.masks import ClassLane, bits
+from scheduler.snapshot import AttemptSnapshot, NodeHold, NodeSnapshot, Snapshot
 
 CLEANING_S = 60.0  # between the end of a job and the next on the same node: saving and clean check
 HOUR_S = 3600.0
@@ -54,7 +54,7 @@ class Timeline:
         """
         self.now = now
         self.nodes = nodes
-        self.lanes = {name: Lane((1 << len(of)) - 1, now) for name, of in nodes.items()}
+        self.lanes = {name: ClassLane((1 << len(of)) - 1, now) for name, of in nodes.items()}
         self._present: dict[str, list[tuple[float, float]]] = {
             name: [(now, math.inf)] * len(of) for name, of in nodes.items()
         }
@@ -134,7 +134,7 @@ class Timeline:
 
 def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
     """Return the timeline, from now on, of every node that is ready and heard."""
-    holds: dict[str, list[Hold]] = {
+    holds: dict[str, list[NodeHold]] = {
         node_id: list(group) for node_id, group in groupby(world.holds, key=lambda h: h.node_id)
     }
     running: dict[str, list[AttemptSnapshot]] = {}
@@ -165,8 +165,11 @@ def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
 
 
 def _first_free(
-    world: Snapshot, node: NodeSnapshot, holds: Sequence[Hold], running: Sequence[AttemptSnapshot]
-) -> tuple[float, Blocker | None, Sequence[Hold]]:
+    world: Snapshot,
+    node: NodeSnapshot,
+    holds: Sequence[NodeHold],
+    running: Sequence[AttemptSnapshot],
+) -> tuple[float, Blocker | None, Sequence[NodeHold]]:
     """Return the first time at which a node is free, its blocker until then, and later holds."""
     now = world.now.timestamp()
     current = holds[0] if holds and holds[0].start <= world.now else None
@@ -188,7 +191,7 @@ def _first_free(
     return min(free_from, hold_end), Blocker(job_id=job_id, lease_id=current.lease_id), later
 
 
-def _booked(holds: Sequence[Hold], grace_s: float) -> Iterator[tuple[float, float, Blocker]]:
+def _booked(holds: Sequence[NodeHold], grace_s: float) -> Iterator[tuple[float, float, Blocker]]:
     """Yield (start, end, blocker) for later holds of a node.
 
     A job before such a hold is cleaned up within the grace of its own lease.

@@ -6,7 +6,7 @@ from itertools import groupby
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.agendas.turns import Member, Turn, turns
+from core.agendas.turns import AgendaMember, Turn, turns
 from core.jobs.attempts import lock
 from core.reasons import ReasonCode
 from core.states import Desired, JobState
@@ -46,7 +46,7 @@ def read_turns(session: Session) -> dict[str, Turn]:
         found |= turns(
             members[0].agenda,
             [
-                Member(
+                AgendaMember(
                     row.job_id,
                     row.name,
                     row.state,

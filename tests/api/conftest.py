@@ -18,7 +18,7 @@ from api.files.store import Store
 from api.web.credentials import issue_link, issue_token
 from api.web.process import Process
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind
@@ -164,7 +164,7 @@ def add_person(database: Database, name: str, role: Role) -> str:
     """A person with an API token; the token's secret."""
     now = utc_now()
     user = User(
-        id=new_id(Kind.USER),
+        id=new_id(IdKind.USER),
         name=name,
         role=role,
         password_hash=None,

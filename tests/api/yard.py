@@ -15,7 +15,7 @@ from api.leases.schemas import Block
 from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import ServiceError
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.leases import leases
 from core.leases.situation import lock_user
@@ -138,7 +138,7 @@ def make_yard(database: Database) -> Yard:
         for name in nodes:
             session.add(
                 Node(
-                    id=new_id(Kind.NODE),
+                    id=new_id(IdKind.NODE),
                     name=name,
                     class_name="cpu2",
                     state=NodeState.READY,

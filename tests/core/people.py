@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.states import Desired, JobState, NodeState
 from core.tables.jobs import Job
 from core.tables.kinds import Role
@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 def add_user(session: Session, name: str = "ada") -> str:
     """A user; its id."""
-    user_id = new_id(Kind.USER)
+    user_id = new_id(IdKind.USER)
     session.add(User(id=user_id, name=name, role=Role.USER, password_hash=None, created_at=NOW))
     session.flush()
     return user_id
@@ -30,7 +30,7 @@ def add_node(session: Session, name: str = "north-01", **changes: Any) -> Node:
         session.add(NodeClass(name="cpu2", hardware={}))
         session.flush()
     fields: dict[str, Any] = {
-        "id": new_id(Kind.NODE),
+        "id": new_id(IdKind.NODE),
         "name": name,
         "class_name": "cpu2",
         "state": NodeState.READY,
@@ -49,7 +49,7 @@ def add_node(session: Session, name: str = "north-01", **changes: Any) -> Node:
 def add_job(session: Session, user_id: str, **changes: Any) -> Job:
     """A queued job with an hour of wall time."""
     fields: dict[str, Any] = {
-        "id": new_id(Kind.JOB),
+        "id": new_id(IdKind.JOB),
         "user_id": user_id,
         "name": "tiny",
         "spec": {},

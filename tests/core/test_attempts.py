@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.jobs import attempts
 from core.jobs.attempts import NodeAssignment
@@ -229,7 +229,7 @@ def test_a_new_attempt_goes_on_from_the_furthest_checkpoint(database: Database) 
         for step in (20, 40):
             session.add(
                 Checkpoint(
-                    id=new_id(Kind.CHECKPOINT),
+                    id=new_id(IdKind.CHECKPOINT),
                     job_id=job.id,
                     epoch=1,
                     step=step,

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.leases import charges, leases
 from core.leases.charges import HoursClaim
@@ -54,7 +54,7 @@ class Town:
                 )
             session.flush()
             node = Node(
-                id=new_id(Kind.NODE),
+                id=new_id(IdKind.NODE),
                 name="north-01",
                 class_name="cpu2",
                 state=NodeState.READY,

@@ -11,7 +11,7 @@ from core.jobs.retention import (
     GIB,
     EndedJob,
     Holder,
-    Limits,
+    RetentionLimits,
     StoredCheckpoint,
     Thing,
     expired,
@@ -39,7 +39,9 @@ def holder(used_gib: float, limit_gib: float = 10, *users: str) -> Holder:
 
 
 def test_each_thing_has_its_own_age() -> None:
-    limits = Limits({Thing.LOGS: 30 * DAY, Thing.CHECKPOINTS: 90 * DAY, Thing.METRICS: None})
+    limits = RetentionLimits(
+        {Thing.LOGS: 30 * DAY, Thing.CHECKPOINTS: 90 * DAY, Thing.METRICS: None}
+    )
     assert [due.thing for due in expired([ended(31)], limits, NOW)] == [Thing.LOGS]
     due = list(expired([ended(400)], limits, NOW))
     assert [one.thing for one in due] == [Thing.LOGS, Thing.CHECKPOINTS]
@@ -47,7 +49,7 @@ def test_each_thing_has_its_own_age() -> None:
 
 
 def test_what_is_gone_already_is_not_deleted_again() -> None:
-    limits = Limits({thing: DAY for thing in Thing})
+    limits = RetentionLimits({thing: DAY for thing in Thing})
     assert not list(expired([ended(5, frozenset())], limits, NOW))
 
 

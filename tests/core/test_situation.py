@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.leases.situation import all_bookers, member_of
 from core.policy.verdict import Grant
@@ -15,7 +15,7 @@ from tests.core.people import NOW, add_user
 
 
 def add_lab(session: Session, user_id: str, name: str, *groups: str) -> str:
-    lab_id = new_id(Kind.LAB)
+    lab_id = new_id(IdKind.LAB)
     session.add(Lab(id=lab_id, name=name, groups=list(groups), created_at=NOW))
     session.flush()
     session.add(Membership(lab_id=lab_id, user_id=user_id))
@@ -23,7 +23,7 @@ def add_lab(session: Session, user_id: str, name: str, *groups: str) -> str:
 
 
 def add_grant(session: Session, user_id: str, rule: str, *, revoked: bool = False) -> Grant:
-    found = Grant(new_id(Kind.GRANT), rule, 1, NOW, NOW + timedelta(days=1), "Was ill.")
+    found = Grant(new_id(IdKind.GRANT), rule, 1, NOW, NOW + timedelta(days=1), "Was ill.")
     session.add(
         GrantRow(
             id=found.id,

@@ -31,7 +31,7 @@ from api.web.auth import COOKIE
 from api.web.credentials import issue_token
 from core.agendas.agenda import OnFailure
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.database.schema import upgrade
@@ -260,7 +260,7 @@ def add_many(stage: Stage, count: int) -> None:
     now = utc_now()
     rows = [
         {
-            "id": new_id(Kind.JOB),
+            "id": new_id(IdKind.JOB),
             "user_id": stage.people["ada"],
             "name": f"sweep-{index:05d}",
             "spec": dumped,
@@ -299,7 +299,7 @@ def add_job(
     spec = _spec(text, **changes.pop("spec", {}))
     created = now - age
     fields: dict[str, Any] = {
-        "id": new_id(Kind.JOB),
+        "id": new_id(IdKind.JOB),
         "user_id": stage.people[user],
         "name": spec.name,
         "spec": spec.model_dump(mode="json"),
@@ -346,7 +346,7 @@ def add_attempt(
         lease.hold_end = end or lease.hold_end
     job.epoch += 1
     attempt = Attempt(
-        id=new_id(Kind.ATTEMPT),
+        id=new_id(IdKind.ATTEMPT),
         job_id=job.id,
         epoch=job.epoch,
         node_id=stage.nodes[node],
@@ -475,7 +475,7 @@ def phases(columns: dict[str, Sequence[float]], held: dict[str, float]) -> None:
 
 def _add_people(stage: Stage, session: Session) -> None:
     now = utc_now()
-    lab = Lab(id=new_id(Kind.LAB), name="vision", created_at=now)
+    lab = Lab(id=new_id(IdKind.LAB), name="vision", created_at=now)
     session.add(lab)
     for name, role in (
         ("ada", Role.ADMIN),
@@ -485,7 +485,7 @@ def _add_people(stage: Stage, session: Session) -> None:
         ("ta-03", Role.STAFF),
     ):
         user = User(
-            id=new_id(Kind.USER),
+            id=new_id(IdKind.USER),
             name=name,
             role=role,
             password_hash=None,
@@ -527,7 +527,7 @@ def _add_nodes(stage: Stage, session: Session) -> None:
             gpu_memory_used_gib=[1.0 if idle else 21.0 - index] * (hardware.slots if is_gpu else 0),
         )
         node = Node(
-            id=new_id(Kind.NODE),
+            id=new_id(IdKind.NODE),
             name=name,
             class_name=hardware.class_name,
             state={
@@ -570,7 +570,7 @@ def _lease(
     state: LeaseState = LeaseState.BOOKED,
 ) -> Lease:
     lease = Lease(
-        id=new_id(Kind.LEASE),
+        id=new_id(IdKind.LEASE),
         user_id=stage.people[user],
         node_id=stage.nodes[node],
         kind=kind,
@@ -804,7 +804,7 @@ def _add_llama(stage: Stage, session: Session, now: datetime) -> None:
         at = start + timedelta(seconds=step * step_s * 0.6)
         session.add(
             Checkpoint(
-                id=new_id(Kind.CHECKPOINT),
+                id=new_id(IdKind.CHECKPOINT),
                 job_id=job.id,
                 epoch=job.epoch,
                 step=step,
@@ -821,7 +821,7 @@ def _add_llama(stage: Stage, session: Session, now: datetime) -> None:
     session.flush()
     session.add(
         Artifact(
-            id=new_id(Kind.FILE),
+            id=new_id(IdKind.FILE),
             job_id=job.id,
             epoch=1,
             path="profile-step-1100-rank-00.json",
@@ -835,7 +835,7 @@ def _add_llama(stage: Stage, session: Session, now: datetime) -> None:
 def _add_study(stage: Stage, session: Session, now: datetime) -> None:
     """One training on 1, 2 and 4 ranks; the last of them is still training."""
     study = Study(
-        id=new_id(Kind.STUDY),
+        id=new_id(IdKind.STUDY),
         user_id=stage.people["ada"],
         name="how-far-does-ddp-scale",
         kind=StudyKind.STRONG,
@@ -875,7 +875,7 @@ def _add_agenda(stage: Stage, session: Session, now: datetime) -> None:
     lease = _lease(stage, session, "ada", "north-02", start, hour + 2 * HOUR)
     lease.state = LeaseState.ACTIVE
     agenda = Agenda(
-        id=new_id(Kind.AGENDA),
+        id=new_id(IdKind.AGENDA),
         user_id=stage.people["ada"],
         name="lab-4",
         lease_id=lease.id,

@@ -9,12 +9,12 @@ from scheduler.queue.backfill import (
     EASY,
     FIRST_COME,
     Backfill,
-    Forecast,
-    Rules,
-    Start,
+    BackfillStart,
+    QueueRules,
+    StartForecast,
     Want,
 )
-from scheduler.queue.masks import Lane
+from scheduler.queue.masks import ClassLane
 
 HOUR = 3600.0
 NODES = 6
@@ -23,8 +23,8 @@ WANTS = st.lists(st.tuples(st.integers(1, NODES), st.integers(1, 12)), min_size=
 LEASES = st.lists(st.tuples(st.integers(1, ALL), st.integers(1, 20), st.integers(1, 4)), max_size=5)
 
 
-def lane_of(leases: list[tuple[int, int, int]]) -> Lane:
-    lane = Lane(ALL, 0.0)
+def lane_of(leases: list[tuple[int, int, int]]) -> ClassLane:
+    lane = ClassLane(ALL, 0.0)
     for nodes, start, hours in leases:
         lane.take(nodes, start * HOUR, (start + hours) * HOUR)
     return lane
@@ -38,56 +38,57 @@ def wants_of(found: list[tuple[int, int]], name: str = "job") -> list[Want]:
     return [want(f"{name}-{number}", *each) for number, each in enumerate(found)]
 
 
-def served(lane: Lane, rules: Rules, wants: list[Want]) -> dict[str, float]:
+def served(lane: ClassLane, rules: QueueRules, wants: list[Want]) -> dict[str, float]:
     """When each starts, or will; those without a reservation are missing."""
     walk = Backfill({"a": lane.copy()}, rules)
     found = {}
     for each in wants:
         placed = walk.place(each)
         if placed is not None:
-            found[each.id] = 0.0 if isinstance(placed, Start) else placed.start
+            found[each.id] = 0.0 if isinstance(placed, BackfillStart) else placed.start
     return found
 
 
 # Edge case 70
 def test_two_hours_do_not_start_in_a_gap_of_one_unless_they_may_be_cut() -> None:
     lane = lane_of([(ALL, 1, 3)])
-    walk = Backfill({"a": lane.copy()}, Rules())
+    walk = Backfill({"a": lane.copy()}, QueueRules())
     assert walk.start(want("fixed", 1, 2)) is None
     start = walk.start(want("saves", 1, 2, may_be_cut=True))
-    assert start == Start("a", 0b1, HOUR, is_cut=True)
+    assert start == BackfillStart("a", 0b1, HOUR, is_cut=True)
     assert (
-        Backfill({"a": lane}, Rules(soft_fit=False)).start(want("s", 1, 2, may_be_cut=True)) is None
+        Backfill({"a": lane}, QueueRules(soft_fit=False)).start(want("s", 1, 2, may_be_cut=True))
+        is None
     )
 
 
 def test_a_gap_of_less_than_half_an_hour_is_not_worth_a_start() -> None:
-    lane = Lane(ALL, 0.0)
+    lane = ClassLane(ALL, 0.0)
     lane.take(ALL, 0.4 * HOUR, 3 * HOUR)
-    assert Backfill({"a": lane}, Rules()).start(want("saves", 1, 2, may_be_cut=True)) is None
+    assert Backfill({"a": lane}, QueueRules()).start(want("saves", 1, 2, may_be_cut=True)) is None
 
 
 def test_a_job_is_cut_only_on_nodes_and_in_gaps_that_their_policy_allows() -> None:
-    lane = Lane(ALL, 0.0)
+    lane = ClassLane(ALL, 0.0)
     lane.take(0b000001, 2 * HOUR, 5 * HOUR)
     lane.take(0b111110, HOUR, 5 * HOUR)
     saves = want("saves", 1, 3, may_be_cut=True)
     soft = {"a": {0.5 * HOUR: 0b000110, 1.5 * HOUR: 0b000111}}  # none on the upper three
-    start = Backfill({"a": lane.copy()}, Rules(), soft).start(saves)
-    assert start == Start("a", 0b000001, 2 * HOUR, is_cut=True)  # the longer gap
+    start = Backfill({"a": lane.copy()}, QueueRules(), soft).start(saves)
+    assert start == BackfillStart("a", 0b000001, 2 * HOUR, is_cut=True)  # the longer gap
     for least_h, nodes, found in ((0.5, 0b000010, HOUR), (1.5, 0b000010, None), (1.5, 1, 2 * HOUR)):
-        walk = Backfill({"a": lane.copy()}, Rules(), {"a": {least_h * HOUR: nodes}})
+        walk = Backfill({"a": lane.copy()}, QueueRules(), {"a": {least_h * HOUR: nodes}})
         cut = walk.start(saves)
         assert (cut.end if cut else None) == found
-    assert Backfill({"a": lane.copy()}, Rules(), {"a": {}}).start(saves) is None
+    assert Backfill({"a": lane.copy()}, QueueRules(), {"a": {}}).start(saves) is None
     gang = want("gang", 3, 3, may_be_cut=True)  # all its nodes have to be among them
-    assert Backfill({"a": lane.copy()}, Rules(), {"a": {0.0: 0b000110}}).start(gang) is None
+    assert Backfill({"a": lane.copy()}, QueueRules(), {"a": {0.0: 0b000110}}).start(gang) is None
 
 
 def test_nobody_is_cut_for_a_waiting_job() -> None:
-    lane = Lane(ALL, 0.0)
+    lane = ClassLane(ALL, 0.0)
     lane.take(0b000111, 0.0, HOUR)
-    walk = Backfill({"a": lane}, Rules())
+    walk = Backfill({"a": lane}, QueueRules())
     assert walk.place(want("wide", NODES, 2)) is not None
     assert walk.start(want("saves", 1, 2, may_be_cut=True)) is None  # it would delay `wide`
     assert walk.start(want("short", 1, 1)) is not None
@@ -95,12 +96,12 @@ def test_nobody_is_cut_for_a_waiting_job() -> None:
 
 # Edge case 72
 @settings(max_examples=200)
-@given(LEASES, WANTS, WANTS, st.sampled_from([Rules(), EASY, CONSERVATIVE, Rules(3)]))
+@given(LEASES, WANTS, WANTS, st.sampled_from([QueueRules(), EASY, CONSERVATIVE, QueueRules(3)]))
 def test_who_comes_later_never_moves_a_reservation(
     leases: list[tuple[int, int, int]],
     first: list[tuple[int, int]],
     later: list[tuple[int, int]],
-    rules: Rules,
+    rules: QueueRules,
 ) -> None:
     lane = lane_of([*leases, (0b000011, 0, 2)])
     alone = served(lane, rules, wants_of(first))
@@ -110,22 +111,22 @@ def test_who_comes_later_never_moves_a_reservation(
 
 # Edge case 72
 def test_a_wide_job_is_not_starved_by_small_ones() -> None:
-    lane = Lane(ALL, 0.0)
+    lane = ClassLane(ALL, 0.0)
     lane.take(0b000001, 0.0, 2 * HOUR)  # one node is busy for two hours
     started_at = None
     for step in range(40):
         now = step * HOUR / 2
         lane.pass_to(now)
-        walk = Backfill({"a": lane.copy()}, Rules())
+        walk = Backfill({"a": lane.copy()}, QueueRules())
         wide = walk.place(want("wide", NODES, 4))
-        if isinstance(wide, Start):
+        if isinstance(wide, BackfillStart):
             started_at = now
             break
         assert wide is not None
         assert wide.start == 2 * HOUR
         for number in range(3):  # small ones come all the time
             small = walk.place(want(f"small-{step}-{number}", 1, 1.5))
-            if isinstance(small, Start):
+            if isinstance(small, BackfillStart):
                 lane.take(small.nodes, now, small.end)
     assert started_at == 2 * HOUR
 
@@ -140,7 +141,7 @@ def test_an_early_end_moves_the_first_reservation_earlier_only(
     busy = lane.copy()
     busy.take(running & lane.free(0.0, until * HOUR), 0.0, until * HOUR)
     first = [want("first", num_nodes, hours)]
-    before, after = served(busy, Rules(), first), served(lane, Rules(), first)
+    before, after = served(busy, QueueRules(), first), served(lane, QueueRules(), first)
     assert after["first"] <= before["first"]
 
 
@@ -163,7 +164,7 @@ def test_all_reservations_lie_beside_each_other_and_beside_the_leases(
     for each in wants_of(found):
         placed = walk.place(each)
         assert placed is not None
-        start = 0.0 if isinstance(placed, Start) else placed.start
+        start = 0.0 if isinstance(placed, BackfillStart) else placed.start
         assert placed.nodes.bit_count() == each.num_nodes
         assert lane.free(start, start + each.seconds) & placed.nodes == placed.nodes
         lane.take(placed.nodes, start, start + each.seconds)
@@ -176,23 +177,23 @@ def test_a_forecast_is_never_earlier_than_the_exact_plan_of_one_job(
     lane = lane_of(leases)
     for each in wants_of(found):
         exact = Backfill({"a": lane.copy()}, CONSERVATIVE).reserve(each)
-        told = Forecast({"a": lane}).place(each)
+        told = StartForecast({"a": lane}).place(each)
         assert exact is not None
         assert told is not None
         assert exact.start <= told.start
 
 
-@pytest.mark.parametrize("rules", [EASY, Rules(), CONSERVATIVE])
+@pytest.mark.parametrize("rules", [EASY, QueueRules(), CONSERVATIVE])
 def test_a_job_that_wants_more_nodes_than_there_are_gets_no_time_and_blocks_nobody(
-    rules: Rules,
+    rules: QueueRules,
 ) -> None:
-    walk = Backfill({"a": Lane(ALL, 0.0)}, rules)
+    walk = Backfill({"a": ClassLane(ALL, 0.0)}, rules)
     assert walk.place(want("huge", NODES + 1, 1)) is None
-    assert isinstance(walk.place(want("small", 1, 1)), Start)
+    assert isinstance(walk.place(want("small", 1, 1)), BackfillStart)
 
 
 def test_of_equally_early_classes_the_first_is_taken() -> None:
-    lanes = {"a": Lane(ALL, 0.0), "b": Lane(ALL, 0.0)}
-    start = Backfill(lanes, Rules()).start(Want("job", 2, HOUR, ("b", "a")))
+    lanes = {"a": ClassLane(ALL, 0.0), "b": ClassLane(ALL, 0.0)}
+    start = Backfill(lanes, QueueRules()).start(Want("job", 2, HOUR, ("b", "a")))
     assert start is not None
     assert start.class_name == "b"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.policy.document import load
 from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome
@@ -18,13 +18,13 @@ from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind
 from core.tables.people import Lab, Membership
 from core.wire.messages import Phase
-from scheduler.queue.backfill import Rules
-from scheduler.queue.borrowing import Clearing, Group, fewest
+from scheduler.queue.backfill import QueueRules
+from scheduler.queue.borrowing import Clearing, JobGroup, fewest
 from scheduler.queue.placement import Decision, WalkIn, cut_hold_end, decide
 from scheduler.snapshot import (
     AttemptSnapshot,
-    Hold,
     LeaseSnapshot,
+    NodeHold,
     NodeSnapshot,
     Snapshot,
     WaitingJob,
@@ -46,17 +46,17 @@ scheduling: {shares: {vision: 4, speech: 2}, min_run_min: 30}
 GROUPS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(0, 99)), max_size=7)
 
 
-def groups_of(sizes: Sequence[tuple[int, int, int]]) -> list[Group]:
+def groups_of(sizes: Sequence[tuple[int, int, int]]) -> list[JobGroup]:
     """Groups of so many jobs, nodes and seconds; no two have a node in common."""
     found, first = [], 0
     for number, (jobs, nodes, ran_s) in enumerate(sizes):
         names = tuple(f"job_{number}_{each}" for each in range(jobs))
-        found.append(Group(names, ((1 << nodes) - 1) << first, float(ran_s)))
+        found.append(JobGroup(names, ((1 << nodes) - 1) << first, float(ran_s)))
         first += nodes
     return found
 
 
-def cost(chosen: Sequence[Group]) -> tuple[int, int, float]:
+def cost(chosen: Sequence[JobGroup]) -> tuple[int, int, float]:
     return (
         sum(len(group.jobs) for group in chosen),
         sum(group.nodes.bit_count() for group in chosen),
@@ -198,8 +198,11 @@ def cluster(
         classes={"cpu2": Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)},
         holds=sorted(
             [
-                *(Hold(x.node_id, x.id, x.hold_start, x.hold_end) for x in leases.values()),
-                *(Hold(f"node_{n}", f"booked_{n}", begin, at(23)) for n, begin in booked.items()),
+                *(NodeHold(x.node_id, x.id, x.hold_start, x.hold_end) for x in leases.values()),
+                *(
+                    NodeHold(f"node_{n}", f"booked_{n}", begin, at(23))
+                    for n, begin in booked.items()
+                ),
             ],
             key=lambda hold: (hold.node_id, hold.start),
         ),
@@ -214,7 +217,7 @@ def cluster(
 
 
 def decisions_of(world: Snapshot) -> list[tuple[WaitingJob, Decision]]:
-    return decide(world.waiting, world, rules=Rules(), grace_s=300)
+    return decide(world.waiting, world, rules=QueueRules(), grace_s=300)
 
 
 def clearings(world: Snapshot) -> Iterator[tuple[WaitingJob, Clearing]]:
@@ -322,7 +325,7 @@ def test_nobody_is_stopped_in_a_circle(
     got_back: set[str] = set()
     for _ in range(30):
         world = cluster(num_nodes, running, queue, policy)
-        decisions = decide(queue, world, rules=Rules(), grace_s=300)
+        decisions = decide(queue, world, rules=QueueRules(), grace_s=300)
         began: list[Running] = []
         gone: set[str] = set()
         for job, decision in decisions:
@@ -428,7 +431,7 @@ def test_a_claim_gets_borrowed_nodes_in_front_of_a_lease_as_far_as_it_may_be_cut
         cluster(1, EVES[:1], [claim], SHARES.replace("min_run", TWO_HOURS), booked={0: at(13)}),
     ):
         assert stopped_by(unfit) == set()
-    assert decide([claim], world, rules=Rules(soft_fit=False), grace_s=300)[0][1] != clearing
+    assert decide([claim], world, rules=QueueRules(soft_fit=False), grace_s=300)[0][1] != clearing
 
 
 def test_time_for_the_jobs_that_leave_is_no_part_of_a_gap() -> None:
@@ -469,7 +472,7 @@ def world(database: Database) -> World:
     world = World(database, at(10))
     with database.write() as session:
         for name, user in (("vision", "user_ada"), ("speech", "user_bob")):
-            lab = Lab(id=new_id(Kind.LAB), name=name, created_at=world.now)
+            lab = Lab(id=new_id(IdKind.LAB), name=name, created_at=world.now)
             session.add(lab)
             session.flush()
             session.add(Membership(lab_id=lab.id, user_id=user))

@@ -17,7 +17,7 @@ from core.tables.processes import Leadership as Row
 from core.transitions import explain
 from scheduler import leadership
 from scheduler.cycle import Scheduler, run_cycle
-from scheduler.leadership import Leadership, LeadershipLost
+from scheduler.leadership import LeadershipClaim, LeadershipLost
 from scheduler.outbox.dispatch import Dispatcher
 from tests.scheduler.world import NOON, Bells, World
 
@@ -35,7 +35,7 @@ class Clocks:
         self.monotonic += seconds
 
 
-class SteppedLeadership(Leadership):
+class SteppedLeadership(LeadershipClaim):
     """Leadership on any database by the clocks of a test instead of the server's."""
 
     def _database_time(self, session: object) -> object:  # type: ignore[override]
@@ -47,7 +47,9 @@ def clocks() -> Clocks:
     return Clocks()
 
 
-def candidate(database: Database, clocks: Clocks, holder: str, ttl_s: float = 15) -> Leadership:
+def candidate(
+    database: Database, clocks: Clocks, holder: str, ttl_s: float = 15
+) -> LeadershipClaim:
     return SteppedLeadership(
         database,
         holder=holder,
@@ -170,7 +172,7 @@ def test_who_resigns_is_followed_at_once(database: Database, clocks: Clocks) -> 
 
 
 def test_many_candidates_at_once_make_one_leader(database: Database) -> None:
-    candidates = [Leadership(database, holder=f"c{n}", ttl_s=15) for n in range(8)]
+    candidates = [LeadershipClaim(database, holder=f"c{n}", ttl_s=15) for n in range(8)]
     gate, held = threading.Barrier(8), [False] * 8
 
     def run(number: int) -> None:
@@ -191,7 +193,7 @@ def test_times_that_cost_the_leadership_at_one_late_renewal_are_refused(
     migrated_database: Database, ttl_s: float, renew_s: float | None
 ) -> None:
     with pytest.raises(ValueError, match=r"leader_ttl_s|leadership is renewed"):
-        Leadership(migrated_database, holder="x", ttl_s=ttl_s, renew_s=renew_s)
+        LeadershipClaim(migrated_database, holder="x", ttl_s=ttl_s, renew_s=renew_s)
 
 
 @pytest.mark.db
@@ -201,8 +203,8 @@ def test_a_leader_stopped_inside_a_transaction_is_cut_off_by_the_server(
     """It holds the row's lock; nobody could follow while it sleeps, were it not ended."""
     monkeypatch.setattr(leadership, "IDLE_TIMEOUT", "500ms")
     monkeypatch.setattr(leadership, "LOCK_TIMEOUT", "100ms")
-    first = Leadership(postgresql_database, holder="first", ttl_s=1.6)
-    second = Leadership(postgresql_database, holder="second", ttl_s=1.6)
+    first = LeadershipClaim(postgresql_database, holder="first", ttl_s=1.6)
+    second = LeadershipClaim(postgresql_database, holder="second", ttl_s=1.6)
     assert first.hold()
     session = first.write()
     session.__enter__()
@@ -215,7 +217,7 @@ def test_a_leader_stopped_inside_a_transaction_is_cut_off_by_the_server(
     assert row(postgresql_database) == ("second", 2)
 
 
-class Unfenced(Leadership):
+class Unfenced(LeadershipClaim):
     """A scheduler that believes whatever happens: no row, no term."""
 
     def hold(self) -> bool:

@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.queue.masks import FreeNodes, Lane, bits, lowest
+from scheduler.queue.masks import ClassLane, FreeNodes, bits, lowest
 
 NODES = 5
 ALL = (1 << NODES) - 1
 TAKEN = st.lists(st.tuples(st.integers(1, ALL), st.integers(0, 20), st.integers(1, 6)), max_size=9)
 
 
-def lane_of(taken: list[tuple[int, int, int]]) -> Lane:
-    lane = Lane(ALL, 0.0)
+def lane_of(taken: list[tuple[int, int, int]]) -> ClassLane:
+    lane = ClassLane(ALL, 0.0)
     for nodes, start, seconds in taken:
         lane.take(nodes, start, start + seconds)
     return lane

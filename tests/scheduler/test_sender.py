@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select, update
 
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.notices import deliveries
@@ -36,7 +36,7 @@ from core.tables.nodes import Node, NodeClass
 from core.tables.notices import EVERY_KIND, ChannelChoice, Delivery, Notice, Webhook
 from core.tables.people import User
 from scheduler.outbox.mail import NotSent, send_mail
-from scheduler.outbox.sender import Sender
+from scheduler.outbox.sender import NoticeSender
 from scheduler.outbox.webhooks import post
 from tests.scheduler.sinks import MailServer, WebServer, mail_server, slow_server, web_server
 
@@ -57,7 +57,7 @@ def web() -> Iterator[WebServer]:
         yield server
 
 
-def sender(database: Database, mail: MailServer | None = None, **changes: Any) -> Sender:
+def sender(database: Database, mail: MailServer | None = None, **changes: Any) -> NoticeSender:
     """A sender as a scheduler would have it; it is asked to look by hand."""
     settings = SchedulerSettings(
         database_url=str(database.url),
@@ -69,12 +69,12 @@ def sender(database: Database, mail: MailServer | None = None, **changes: Any) -
         public_url="https://trainyard.example.org",
         webhooks_to_private=changes.pop("webhooks_to_private", True),
     )
-    return Sender(database, settings)
+    return NoticeSender(database, settings)
 
 
 def person(database: Database, name: str = "ann", **changes: Any) -> str:
     fields: dict[str, Any] = {
-        "id": new_id(Kind.USER),
+        "id": new_id(IdKind.USER),
         "name": name,
         "role": Role.USER,
         "email": f"{name}@example.org",
@@ -143,7 +143,7 @@ def test_an_offer_lives_from_when_its_mail_has_left(
     migrated_database: Database, mail: MailServer
 ) -> None:
     user_id, now = person(migrated_database), utc_now()
-    ids = {"wait": new_id(Kind.WAIT), "node": new_id(Kind.NODE), "offer": new_id(Kind.OFFER)}
+    ids = {"wait": new_id(IdKind.WAIT), "node": new_id(IdKind.NODE), "offer": new_id(IdKind.OFFER)}
     hours = {"hold_start": now + 5 * HOUR, "hold_end": now + 6 * HOUR}
     with migrated_database.write() as session:
         session.add(NodeClass(name="cpu2", hardware={}))

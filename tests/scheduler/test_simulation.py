@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.policy.document import load
-from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
+from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, QueueRules
 from simulation.simulated_labs import dealt, equal_shares, require_labs
 from simulation.simulation import Simulation
 from simulation.traces import (
@@ -62,7 +62,7 @@ def test_a_lease_is_carved_out_and_a_job_goes_on_after_it() -> None:
     lease = TracedLease(0.0, 1 * HOUR, 1 * HOUR, 4)
     rigid = Simulation(workload([job(0, 2, 2)], lease), EASY).run()
     assert (rigid.accepted, rigid.cuts, rigid.mean_wait_h) == (1.0, 0, 2.0)
-    ours = Simulation(workload([job(0, 2, 2)], lease), Rules()).run()
+    ours = Simulation(workload([job(0, 2, 2)], lease), QueueRules()).run()
     assert (ours.cuts, ours.accepted) == (1, 1.0)
     # One hour runs before it; the lease takes one; the next start costs two minutes.
     assert ours.mean_wait_h == pytest.approx(1 + 2 / 60)
@@ -99,12 +99,12 @@ BORROWED = [of_lab("speech", 0, 10) for _ in range(4)]
 def test_a_lab_gets_its_share_back_and_each_labs_hours_are_told() -> None:
     claims = [of_lab("vision", 1, 1), of_lab("vision", 1, 1)]
     policy = load(SHARES)
-    alone = Simulation(workload(BORROWED + claims), Rules(), policy=policy).run()
+    alone = Simulation(workload(BORROWED + claims), QueueRules(), policy=policy).run()
     assert alone.labs["vision"].mean_wait_h == pytest.approx(9)
     assert alone.labs["speech"].borrowed_h == pytest.approx(2 * 10)
-    assert alone.hash == Simulation(workload(BORROWED + claims), Rules()).run().hash
+    assert alone.hash == Simulation(workload(BORROWED + claims), QueueRules()).run().hash
 
-    shared = Simulation(workload(BORROWED + claims), Rules(), policy=policy, lends=True).run()
+    shared = Simulation(workload(BORROWED + claims), QueueRules(), policy=policy, lends=True).run()
     vision, speech = shared.labs["vision"], shared.labs["speech"]
     assert (vision.share, vision.jobs, vision.preempted) == (2, 2, 0)
     assert (vision.mean_wait_h, vision.node_h, vision.borrowed_h) == pytest.approx((0, 2, 0))
@@ -118,7 +118,7 @@ def test_a_lab_gets_its_share_back_and_each_labs_hours_are_told() -> None:
 
 def test_a_borrowed_job_runs_for_as_long_as_the_policy_grants() -> None:
     claim = of_lab("vision", 0.25, 1)
-    shared = Simulation(workload([*BORROWED, claim]), Rules(), policy=load(SHARES), lends=True)
+    shared = Simulation(workload([*BORROWED, claim]), QueueRules(), policy=load(SHARES), lends=True)
     assert shared.run().labs["vision"].mean_wait_h == pytest.approx(0.25)
     assert shared.runs[-1].starts == [0.5 * HOUR]
 
@@ -127,7 +127,7 @@ def test_a_claim_has_the_gap_in_front_of_a_lease_in_a_simulation_too() -> None:
     lease = TracedLease(0.0, 3 * HOUR, 1 * HOUR, 4)
     claim = of_lab("vision", 1, 5)
     shared = Simulation(
-        workload([*BORROWED, claim], lease), Rules(), policy=load(SHARES), lends=True
+        workload([*BORROWED, claim], lease), QueueRules(), policy=load(SHARES), lends=True
     )
     shared.run()
     assert shared.runs[-1].starts == [1 * HOUR, 4 * HOUR]
@@ -135,7 +135,7 @@ def test_a_claim_has_the_gap_in_front_of_a_lease_in_a_simulation_too() -> None:
 
 def test_who_is_in_no_lab_only_borrows() -> None:
     jobs = [of_lab("", 0, 10) for _ in range(4)] + [of_lab("vision", 1, 1)]
-    shared = Simulation(workload(jobs), Rules(), policy=load(SHARES), lends=True).run()
+    shared = Simulation(workload(jobs), QueueRules(), policy=load(SHARES), lends=True).run()
     assert (shared.labs[""].preempted, shared.labs["vision"].mean_wait_h) == (1, 0)
     assert shared.labs[""].borrowed_h == shared.labs[""].node_h
 
@@ -161,7 +161,7 @@ def test_with_shares_too_every_job_ends_and_every_node_hour_is_some_labs(
     jobs = [of_lab(lab, at / 4, run / 4, wide) for lab, at, run, wide in wanted]
     leases = [TracedLease(0.0, 4 * HOUR, 2 * HOUR, leased)] if leased else []
     policy = load(SHARES.replace("min_run_min: 30", f"min_run_min: {least_min}"))
-    replay = Simulation(workload(jobs, *leases), Rules(), fair=True, policy=policy, lends=True)
+    replay = Simulation(workload(jobs, *leases), QueueRules(), fair=True, policy=policy, lends=True)
     found = replay.run()
     assert all(run.ended_s < math.inf for run in replay.runs)
     asked_h = sum(one.run_s * one.num_nodes for one in jobs) / HOUR
@@ -279,7 +279,7 @@ def test_the_command_prints_figures_and_tells_a_bad_file(tmp_path: Path) -> None
     [(FIRST_COME, 9.40, 291.0), (EASY, 1.19, 17.8), (CONSERVATIVE, 1.20, 17.1)],
 )
 def test_known_figures_of_a_real_month_are_reproduced(
-    rules: Rules, wait_h: float, slowdown: float
+    rules: QueueRules, wait_h: float, slowdown: float
 ) -> None:
     assert TRACES is not None
     month = read_swf(Path(TRACES) / "sdsc-blue" / "30days.swf", 144)
@@ -293,7 +293,7 @@ def test_known_figures_of_a_real_month_are_reproduced(
 def test_ours_is_no_worse_than_easy_where_nobody_books() -> None:
     assert TRACES is not None
     month = read_swf(Path(TRACES) / "sdsc-blue" / "30days.swf", 144)
-    easy, ours = Simulation(month, EASY).run(), Simulation(month, Rules(), fair=True).run()
+    easy, ours = Simulation(month, EASY).run(), Simulation(month, QueueRules(), fair=True).run()
     assert ours.mean_wait_h <= 1.02 * easy.mean_wait_h
 
 
@@ -303,7 +303,7 @@ def test_who_has_used_little_comes_before_who_has_used_much() -> None:
         TracedJob(290 * HOUR, 2 * HOUR, 2 * HOUR, 4, "ada"),
         TracedJob(290.5 * HOUR, 2 * HOUR, 2 * HOUR, 4, "bob"),
     ]
-    measured = Simulation(workload(much + both), Rules(), fair=True)
+    measured = Simulation(workload(much + both), QueueRules(), fair=True)
     measured.run()
     starts = [run.starts[0] / HOUR for run in measured.runs]
     assert starts == [0, 302, 300]

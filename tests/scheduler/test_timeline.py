@@ -10,13 +10,13 @@ from core.policy.grid import walk_in_end
 from core.states import AttemptState, JobState, LeaseState, NodeState
 from core.tables.kinds import LeaseKind
 from core.wire.messages import Phase
-from scheduler.queue.backfill import CONSERVATIVE, Rules
+from scheduler.queue.backfill import CONSERVATIVE, QueueRules
 from scheduler.queue.ordering import next_first
 from scheduler.queue.placement import Later, WalkIn, decide
 from scheduler.snapshot import (
     AttemptSnapshot,
-    Hold,
     LeaseSnapshot,
+    NodeHold,
     NodeSnapshot,
     Snapshot,
     WaitingJob,
@@ -76,7 +76,9 @@ def job(
     )
 
 
-def booked(number: int, node_id: str, start: datetime, end: datetime) -> tuple[LeaseSnapshot, Hold]:
+def booked(
+    number: int, node_id: str, start: datetime, end: datetime
+) -> tuple[LeaseSnapshot, NodeHold]:
     lease = LeaseSnapshot(
         id=f"lease_{number}",
         user_id="user",
@@ -88,13 +90,13 @@ def booked(number: int, node_id: str, start: datetime, end: datetime) -> tuple[L
         hold_end=end,
         usable_end=end - timedelta(seconds=GRACE_S),
     )
-    return lease, Hold(node_id, lease.id, start, end)
+    return lease, NodeHold(node_id, lease.id, start, end)
 
 
 def world_of(
     nodes: list[NodeSnapshot],
     waiting: list[WaitingJob],
-    bookings: Sequence[tuple[LeaseSnapshot, Hold]] = (),
+    bookings: Sequence[tuple[LeaseSnapshot, NodeHold]] = (),
     attempts: Sequence[AttemptSnapshot] = (),
 ) -> Snapshot:
     return Snapshot(
@@ -113,7 +115,7 @@ Taken = tuple[str, datetime, datetime]  # a node by a job of the plan, with clea
 
 
 def starts(
-    world: Snapshot, rules: Rules = CONSERVATIVE
+    world: Snapshot, rules: QueueRules = CONSERVATIVE
 ) -> dict[str, tuple[tuple[str, ...], datetime]]:
     """Nodes and start of every waiting job."""
     found = {}
@@ -160,9 +162,9 @@ JOBS = st.lists(st.tuples(st.integers(1, 400), st.integers(1, 3)), min_size=1, m
 
 def bookings_of(
     found: list[tuple[int, int, int]], num_nodes: int
-) -> list[tuple[LeaseSnapshot, Hold]]:
+) -> list[tuple[LeaseSnapshot, NodeHold]]:
     """Leases by node, first hour and hours, without those that overlap an earlier one."""
-    made: list[tuple[LeaseSnapshot, Hold]] = []
+    made: list[tuple[LeaseSnapshot, NodeHold]] = []
     for number, (where, start_h, hours) in enumerate(found):
         start, end = at(11) + start_h * HOUR, at(11) + (start_h + hours) * HOUR
         node_id = f"node_{where}"
@@ -236,7 +238,7 @@ def running_on(node_id: str, ends_at: datetime, hold_end: datetime) -> Snapshot:
         hold_end=hold_end,
         ends_at=ends_at,
     )
-    hold = Hold(node_id, lease.id, lease.hold_start, hold_end)
+    hold = NodeHold(node_id, lease.id, lease.hold_start, hold_end)
     return world_of([node(0)], [job(1, 20 * MINUTE)], [(lease, hold)], [attempt])
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.leases import leases
 from core.leases.waitlist import SearchBudget
@@ -65,7 +65,7 @@ def world(migrated_database: Database) -> World:
 
 def wish(world: World, user_id: str) -> Wait:
     return Wait(
-        id=new_id(Kind.WAIT), user_id=user_id, node_class="cpu2", node_id=None, hours=2,
+        id=new_id(IdKind.WAIT), user_id=user_id, node_class="cpu2", node_id=None, hours=2,
         first_start=world.now, last_start=world.now + MONTH, priority=False,
         state=WaitState.WAITING, queued_at=world.now, created_at=world.now,
     )  # fmt: skip

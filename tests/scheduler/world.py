@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
@@ -35,7 +35,7 @@ from core.transitions import enter
 from core.wire.doorbell import Topic
 from core.wire.messages import ExitRecord, Phase
 from scheduler.cycle import Scheduler, run_cycle
-from scheduler.leadership import Leadership
+from scheduler.leadership import LeadershipClaim
 from scheduler.outbox.dispatch import Dispatcher
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import plan
@@ -89,7 +89,7 @@ class World:
 
     def new_scheduler(self, holder: str) -> Scheduler:
         """A scheduler that goes by this world's time; it begins as leader of a minute ago."""
-        leadership = Leadership(
+        leadership = LeadershipClaim(
             self.database,
             holder=holder,
             ttl_s=1e9,
@@ -119,7 +119,7 @@ class World:
         """A node that has just reported; its id."""
         with self.database.write() as session:
             node = Node(
-                id=new_id(Kind.NODE),
+                id=new_id(IdKind.NODE),
                 name=name,
                 class_name=class_name,
                 state=state,
@@ -201,7 +201,7 @@ class World:
         planned = plan(spec, nodes=nodes, ranks_per_node=ranks, hardware=CPU8)
         assert planned.runnable, planned.problems
         fields: dict[str, Any] = {
-            "id": new_id(Kind.JOB),
+            "id": new_id(IdKind.JOB),
             "user_id": f"user_{user}",
             "name": spec.name,
             "spec": spec.model_dump(mode="json"),
@@ -323,7 +323,7 @@ class World:
             epoch = session.get_one(Job, job_id).epoch
             session.add(
                 Checkpoint(
-                    id=new_id(Kind.CHECKPOINT),
+                    id=new_id(IdKind.CHECKPOINT),
                     job_id=job_id,
                     epoch=epoch,
                     step=epoch,

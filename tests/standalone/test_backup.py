@@ -27,7 +27,7 @@ from core.tables.kinds import Role
 from core.tables.notices import Delivery
 from core.tables.processes import Claim
 from core.tables.scripts import Secret
-from standalone.backup import MANIFEST, NOT_SENT, BackupFailed, Manifest, back_up, restore
+from standalone.backup import MANIFEST, NOT_SENT, BackupFailed, BackupManifest, back_up, restore
 from standalone.backup_keys import KEYS, WrongKeys
 from standalone.dump import count_on, from_json, tables_of
 from tests.api.conftest import World, add_person, client, running_world
@@ -256,7 +256,7 @@ def test_a_second_backup_copies_what_is_new_and_one_of_a_broken_store_is_none(
         with pytest.raises(BackupFailed, match="not in the store"):
             back_up(world.database, world.store, keys_of(world), folder, quiet)
     with pytest.raises(BackupFailed, match="no finished backup"):
-        Manifest.read(folder)
+        BackupManifest.read(folder)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -352,7 +352,7 @@ class TestSecrets:
         with pytest.raises(WrongKeys, match=r"1 secret.* TRAINYARD_SECRETS_KEY right"):
             back_up(process.database, process.service(Store), keys, sealed, quiet)
         with pytest.raises(BackupFailed, match="no finished backup"):
-            Manifest.read(sealed)
+            BackupManifest.read(sealed)
         process.ringer.close()
         process.database.close()
 

@@ -13,7 +13,7 @@ from core.tables.jobs import Attempt, Job
 from core.tables.leases import Lease
 from core.wire.messages import AttemptRef, Deadlines, Orders, StopOrder, Unread
 from tests.worker.nodes import make_order
-from worker.attempts import Key, Schedule, ShimState
+from worker.attempts import DeadlinesFile, Key, ShimState
 from worker.decide import (
     MAX_SPAWNS,
     OVERDUE_S,
@@ -30,7 +30,7 @@ from worker.decide import (
     follow,
     next_step,
 )
-from worker.ranks.deadlines import KILL_AFTER_TERM_S, Due, due, schedule_of
+from worker.ranks.deadlines import KILL_AFTER_TERM_S, DueAction, due, schedule_of
 
 BOOT = "boot-1"
 KEY = Key("job_a", 1)
@@ -38,8 +38,8 @@ SHIM = ShimState(pid=1, boot_id=BOOT, launcher="warm", began_s=0.0)  # type: ign
 ORDER = make_order()
 
 
-def schedule(stop_at: float = 100.0, *, ordered: bool = False, boot: str = BOOT) -> Schedule:
-    return Schedule(
+def schedule(stop_at: float = 100.0, *, ordered: bool = False, boot: str = BOOT) -> DeadlinesFile:
+    return DeadlinesFile(
         boot_id=boot,
         checkpoint_at=stop_at - 10,
         stop_at=stop_at,
@@ -191,10 +191,10 @@ def test_deadlines_count_from_the_moment_the_request_was_sent() -> None:
     made = schedule_of(deadlines(600), None, sent_at=50, now=58, boot_id=BOOT, before=None)
     assert (made.checkpoint_at, made.stop_at, made.kill_at) == (350, 650, 680)
     assert [due(made, now) for now in (0, 350, 650, 680)] == [
-        Due.NOTHING,
-        Due.CHECKPOINT,
-        Due.TERM,
-        Due.KILL,
+        DueAction.NOTHING,
+        DueAction.CHECKPOINT,
+        DueAction.TERM,
+        DueAction.KILL,
     ]
 
 
@@ -218,8 +218,8 @@ def test_a_node_keeps_the_seconds_that_remain_whatever_its_own_clock_says_63(
     told = orders.deadlines(job, attempt, [lease], now=by_database)
     made = schedule_of(told, None, sent_at=boot_s, now=boot_s, boot_id=BOOT, before=None)
     assert (made.checkpoint_at, made.stop_at) == (boot_s + 600, boot_s + 900)
-    assert due(made, boot_s + 899) is Due.CHECKPOINT
-    assert due(made, boot_s + 901) in (Due.STOP, Due.TERM)
+    assert due(made, boot_s + 899) is DueAction.CHECKPOINT
+    assert due(made, boot_s + 901) in (DueAction.STOP, DueAction.TERM)
 
 
 def test_an_ordered_stop_keeps_its_times_however_often_it_is_repeated() -> None:

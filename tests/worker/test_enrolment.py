@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
-from worker.enrol import Identity
+from worker.enrol import IdentityFile
 from worker.ranks.launch import clean_environment, free_port
 from worker.scripts.sandbox import SandboxSupport
 from worker.shipping.inventory import take_inventory
@@ -45,7 +45,7 @@ def test_a_node_enrols_once_and_is_known_afterwards(api: FakeApi, tmp_path: Path
         assert worker.returncode == 0, output
     assert len(api.enrolments) == 1
     assert api.enrolments[0].inventory.cores >= 1
-    identity = Identity.model_validate_json((data / "identity.json").read_bytes())
+    identity = IdentityFile.model_validate_json((data / "identity.json").read_bytes())
     assert identity.name == "n1"
     assert stat.S_IMODE((data / "identity.json").stat().st_mode) == 0o600
 

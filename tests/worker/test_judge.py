@@ -11,7 +11,7 @@ from worker.ranks.judge import (
     PlannedMemory,
     RankError,
     RankEvidence,
-    Stop,
+    StopRequest,
     address_in_use,
     codes_in_report,
     judge,
@@ -207,7 +207,7 @@ def test_memory_that_is_refused_is_out_of_memory(error: RankError, is_script: bo
 
 def test_a_finished_training_has_succeeded_even_if_a_stop_came_late() -> None:
     ranks = [RankEvidence(0, 0), RankEvidence(1, 0)]
-    stop = Stop(Outcome.CANCELLED, killed=False)
+    stop = StopRequest(Outcome.CANCELLED, killed=False)
     verdict = judge(evidence(*ranks, result=result(finished=True), stop=stop))
     assert verdict.outcome is Outcome.SUCCEEDED
     assert verdict.reason == "Trained 120 steps."
@@ -236,7 +236,7 @@ def test_a_rank_that_lingers_after_the_result_and_is_killed_by_us_spoils_nothing
 def test_a_stop_says_what_became_of_the_work(
     killed: bool, found: Result | None, step: int, sentence: str
 ) -> None:
-    stop = Stop(Outcome.PAUSED, killed=killed)
+    stop = StopRequest(Outcome.PAUSED, killed=killed)
     verdict = judge(evidence(RankEvidence(0, 1, PEER), result=found, step=step, stop=stop))
     assert (verdict.outcome, verdict.reason) == (Outcome.PAUSED, sentence)
 

@@ -12,7 +12,7 @@ from strategies.plan.run_directory import json_bytes
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.api_client import ApiClient
-from worker.attempts import Attempt, Key, NodeFolder, Start
+from worker.attempts import Attempt, Key, NodeFolder, StartFile
 from worker.ranks.log_cap import Gap, LogCap, gap_of, note_of
 from worker.shipping.spool import Spool
 
@@ -85,7 +85,7 @@ def attempt(tmp_path: Path) -> Attempt:
     folder = NodeFolder(tmp_path / "node")
     folder.create()
     attempt = folder.begin(make_order())
-    start = Start(
+    start = StartFile(
         job_id=KEY.job_id,
         epoch=KEY.epoch,
         node="n1",

@@ -7,12 +7,12 @@ import pytest
 
 from core.spec.spec import Launcher
 from core.wire.messages import Rendezvous
-from worker.attempts import Attempt, Start
+from worker.attempts import Attempt, StartFile
 from worker.preparing.peers import find_peers
 from worker.ranks.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
 
 
-def start(**changes: object) -> Start:
+def start(**changes: object) -> StartFile:
     fields: dict[str, object] = {
         "job_id": "job_a",
         "epoch": 1,
@@ -22,7 +22,7 @@ def start(**changes: object) -> Start:
         "ranks": 2,
         "threads": 3,
     }
-    return Start.model_validate(fields | changes)
+    return StartFile.model_validate(fields | changes)
 
 
 SECOND = {

@@ -9,7 +9,7 @@ from core.states import INFRASTRUCTURE, Outcome
 from strategies.plan.run_directory import RunPlan, json_bytes
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
-from worker.attempts import Attempt, NodeFolder, Start
+from worker.attempts import Attempt, NodeFolder, StartFile
 from worker.preparing.proven import FRESH_S, distrust, needs_preflight, note_end
 
 BOOT = "boot-1"
@@ -27,7 +27,7 @@ def ended(folder: NodeFolder, *, epoch: int = 1, preflight: bool = True, step: i
     """An attempt of two ranks that came to `step`."""
     order = make_order(epoch=epoch)
     attempt = folder.begin(order)
-    start = Start(
+    start = StartFile(
         job_id=order.job_id,
         epoch=epoch,
         node="n1",

@@ -7,12 +7,12 @@ moves nothing.
 from enum import IntEnum
 
 from core.wire.messages import Deadlines, StopOrder
-from worker.attempts import Schedule
+from worker.attempts import DeadlinesFile
 
 KILL_AFTER_TERM_S = 30.0
 
 
-class Due(IntEnum):
+class DueAction(IntEnum):
     """Strongest action that is due; each includes those before it."""
 
     NOTHING = 0
@@ -22,17 +22,17 @@ class Due(IntEnum):
     KILL = 4
 
 
-def due(schedule: Schedule, now: float) -> Due:
+def due(schedule: DeadlinesFile, now: float) -> DueAction:
     """Return the action that is due at `now`."""
     if now >= schedule.kill_at:
-        return Due.KILL
+        return DueAction.KILL
     if now >= schedule.term_at:
-        return Due.TERM
+        return DueAction.TERM
     if now >= schedule.stop_at:
-        return Due.STOP
+        return DueAction.STOP
     if now >= schedule.checkpoint_at:
-        return Due.CHECKPOINT
-    return Due.NOTHING
+        return DueAction.CHECKPOINT
+    return DueAction.NOTHING
 
 
 def schedule_of(
@@ -42,8 +42,8 @@ def schedule_of(
     sent_at: float,
     now: float,
     boot_id: str,
-    before: Schedule | None,
-) -> Schedule:
+    before: DeadlinesFile | None,
+) -> DeadlinesFile:
     """Return the schedule that follows from an order that answers a request sent at `sent_at`.
 
     A stop that was ordered, or whose time has come, keeps its times; a deadline of the lease that
@@ -51,7 +51,7 @@ def schedule_of(
     """
     stop_at = sent_at + deadlines.stop_in_s
     kill_at = sent_at + deadlines.kill_in_s
-    by_lease = Schedule(
+    by_lease = DeadlinesFile(
         boot_id=boot_id,
         checkpoint_at=sent_at + deadlines.checkpoint_in_s,
         stop_at=stop_at,
@@ -74,12 +74,12 @@ def schedule_of(
     )
 
 
-def ordered_stop(stop: StopOrder | None, *, now: float, boot_id: str) -> Schedule:
+def ordered_stop(stop: StopOrder | None, *, now: float, boot_id: str) -> DeadlinesFile:
     """Return the schedule of a stop from now on: save, SIGTERM after the grace, SIGKILL 30 s
     later."""
     assert stop is not None
     term_at = now + max(0.0, stop.grace_s)
-    return Schedule(
+    return DeadlinesFile(
         boot_id=boot_id,
         checkpoint_at=now,
         stop_at=now,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from strategies.plan.run_directory import write_atomically
-from worker.attempts import Attempt, Start
+from worker.attempts import Attempt, StartFile
 from worker.ranks.judge import RankEvidence
 from worker.ranks.launch import (
     in_child,
@@ -42,7 +42,7 @@ class ForkLauncher:
     """Launcher of ranks forked from this process, which has imported the modules they need."""
 
     attempt: Attempt
-    start_order: Start
+    start_order: StartFile
     limits: ResourceLimits
     lock: int
     """Descriptor of the shim's lock: a rank must not keep it."""
@@ -115,7 +115,7 @@ class ForkLauncher:
         """Do nothing: the ranks have written everything to its place."""
 
 
-def run_rank(attempt: Attempt, start: Start, *, rank: int, address: str, port: int) -> NoReturn:
+def run_rank(attempt: Attempt, start: StartFile, *, rank: int, address: str, port: int) -> NoReturn:
     """Become rank `rank` of all, with the environment, logs and error file that torchrun gives."""
     code = 1
     folder = attempt.rank_logs(rank)

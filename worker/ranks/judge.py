@@ -87,7 +87,7 @@ class RankEvidence:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopRequest:
     """Request to stop the attempt."""
 
     reason: Outcome
@@ -111,7 +111,7 @@ class Evidence:
     result: Result | None
     step: int
     """Step of the last line of metrics; 0 for none."""
-    stop: Stop | None = None
+    stop: StopRequest | None = None
     ran_out_of_memory: bool = False
     """True if the kernel has meanwhile killed a process of this node for lack of memory."""
     memory: MemoryUse | None = None
@@ -129,7 +129,7 @@ class Evidence:
     steps."""
 
 
-class Judgement(NamedTuple):
+class ExitJudgement(NamedTuple):
     """Result of `judge`."""
 
     outcome: Outcome
@@ -142,24 +142,24 @@ class Judgement(NamedTuple):
     (`core.wire.messages.ExitRecord.guilt`)."""
 
 
-def judge(evidence: Evidence) -> Judgement:
+def judge(evidence: Evidence) -> ExitJudgement:
     """Return the outcome of an attempt, with a sentence for its owner."""
     failed = [rank for rank in evidence.ranks if rank.failed]
     if evidence.breach:
-        return Judgement(Outcome.USER_ERROR, f"{evidence.breach}.")
+        return ExitJudgement(Outcome.USER_ERROR, f"{evidence.breach}.")
     finished = evidence.result is not None and evidence.result.finished
     if finished and not failed:
         assert evidence.result is not None
         steps = f"{evidence.result.step:,} steps"
         ended = f"The script ended well, after {steps}." if evidence.result.step else SCRIPT_ENDED
         sentence = ended if evidence.is_script else f"Trained {steps}."
-        return Judgement(Outcome.SUCCEEDED, sentence, code=0)
+        return ExitJudgement(Outcome.SUCCEEDED, sentence, code=0)
     if evidence.stop is not None:
-        return Judgement(evidence.stop.reason, _stopped_sentence(evidence))
+        return ExitJudgement(evidence.stop.reason, _stopped_sentence(evidence))
     if evidence.memory is not None:
         return _used_up_its_memory(evidence, evidence.memory, failed)
     if evidence.launcher_failure:
-        return Judgement(
+        return ExitJudgement(
             Outcome.START_FAILED,
             f"The ranks could not be started on {evidence.node}: {evidence.launcher_failure}",
             guilt=0,
@@ -168,7 +168,7 @@ def judge(evidence: Evidence) -> Judgement:
         return _nobody_failed(evidence)
     texts = [rank.error.message for rank in failed if rank.error is not None]
     if evidence.step == 0 and address_in_use(texts):
-        return Judgement(
+        return ExitJudgement(
             Outcome.START_FAILED,
             f"The ranks could not meet on {evidence.node}: another program has taken their port.",
             guilt=0,
@@ -179,7 +179,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 def _used_up_its_memory(
     evidence: Evidence, memory: MemoryUse, failed: Sequence[RankEvidence]
-) -> Judgement:
+) -> ExitJudgement:
     culprit = min(failed, key=_guilt, default=evidence.ranks[0] if evidence.ranks else None)
     reached = memory.most_bytes >= 0.98 * memory.bound_bytes  # a page more would be too much
     beside = "" if reached else ", and others had the rest of the machine's"
@@ -189,7 +189,7 @@ def _used_up_its_memory(
         f"{_advice(evidence)}"
     ).rstrip()
     rank = None if culprit is None else culprit.rank
-    return Judgement(Outcome.OUT_OF_MEMORY, sentence, rank, guilt=0)
+    return ExitJudgement(Outcome.OUT_OF_MEMORY, sentence, rank, guilt=0)
 
 
 def _advice(evidence: Evidence) -> str:
@@ -207,11 +207,11 @@ def _advice(evidence: Evidence) -> str:
 
 def _verdict_on(
     culprit: RankEvidence, failed: Sequence[RankEvidence], evidence: Evidence
-) -> Judgement:
+) -> ExitJudgement:
     if culprit.error is not None and PEER_IS_GONE.search(culprit.error.message):
         told = next((rank.error for rank in failed if rank.error and rank.error.why), None)
         if told is not None:
-            return Judgement(
+            return ExitJudgement(
                 Outcome.STALLED,
                 f"{_short(told.why[0].upper() + told.why[1:])}{_where(evidence)}, on "
                 f"{evidence.node}.",
@@ -219,7 +219,7 @@ def _verdict_on(
             )
         silent = [rank for rank in evidence.ranks if not rank.failed and rank.code != 0]
         if silent and PEER_TIMED_OUT.search(culprit.error.message):
-            return Judgement(
+            return ExitJudgement(
                 Outcome.STALLED,
                 f"Rank {silent[0].rank} on {evidence.node} did not answer{_where(evidence)}; "
                 f"rank {culprit.rank} gave up waiting: {_short(culprit.error.message)}",
@@ -242,7 +242,7 @@ def _guilt(rank: RankEvidence) -> tuple[int, int, int]:
     return (3 if PEER_IS_GONE.search(rank.error.message) else 1), rank.error.t_ns, rank.rank
 
 
-def _blamed(culprit: RankEvidence, evidence: Evidence) -> Judgement:
+def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
     who = f"Rank {culprit.rank} on {evidence.node}"
     code, error = culprit.code, culprit.error
     said = "" if error is None else f": {_short(f'{error.type}: {error.message}')}"
@@ -255,28 +255,28 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> Judgement:
         if number == signal.SIGKILL and evidence.ran_out_of_memory:
             outcome, why = Outcome.OUT_OF_MEMORY, ": the machine had run out of memory"
         sentence = f"{who} {verb} signal {number} ({signal_name(number)}){_where(evidence)}{why}."
-        return Judgement(outcome, sentence, culprit.rank, number, code)
+        return ExitJudgement(outcome, sentence, culprit.rank, number, code)
     outcome = _outcome_of(culprit, evidence)
     if outcome in (Outcome.BAD_DATA, Outcome.BAD_CHECKPOINT, Outcome.DIVERGED) and error:
-        return Judgement(outcome, f"{who}{said}", culprit.rank, None, code)
+        return ExitJudgement(outcome, f"{who}{said}", culprit.rank, None, code)
     if code == ExitCode.PREFLIGHT_FAILED and error and not evidence.is_script:
         named = NAMED_BY_PREFLIGHT.match(error.message)
         rank = None if named is None else int(named[1])
         sentence = f"The ranks on {evidence.node} cannot be trusted: {_short(error.message)}"
-        return Judgement(outcome, sentence, rank, None, code)
+        return ExitJudgement(outcome, sentence, rank, None, code)
     if code == ExitCode.NOT_EQUIPPED and error and not evidence.is_script:
         sentence = f"The node {evidence.node} is not equipped for it: {_short(error.message)}"
-        return Judgement(outcome, sentence, None, None, code)
+        return ExitJudgement(outcome, sentence, None, None, code)
     if outcome is Outcome.OUT_OF_MEMORY:
         sentence, advice = f"{who} ran out of memory{_where(evidence)}{said}", _advice(evidence)
         if advice:
             sentence = f"{sentence.rstrip('.')}. {advice}"
-        return Judgement(outcome, sentence, culprit.rank, None, code)
+        return ExitJudgement(outcome, sentence, culprit.rank, None, code)
     ended = "failed" if code is None else f"failed with exit code {code}"
     sentence = f"{who} {ended}{_where(evidence)}{said or '.'}"
     if error is not None and error.remedy:
         sentence = f"{sentence.rstrip('.')}. {error.remedy}"
-    return Judgement(outcome, sentence, culprit.rank, None, code)
+    return ExitJudgement(outcome, sentence, culprit.rank, None, code)
 
 
 def _outcome_of(culprit: RankEvidence, evidence: Evidence) -> Outcome:
@@ -287,11 +287,11 @@ def _outcome_of(culprit: RankEvidence, evidence: Evidence) -> Outcome:
     return Outcome.OUT_OF_MEMORY if ran_out else Outcome.USER_ERROR
 
 
-def _nobody_failed(evidence: Evidence) -> Judgement:
+def _nobody_failed(evidence: Evidence) -> ExitJudgement:
     """Return the verdict if the ranks are gone, none with an error, and the training is
     unfinished."""
     if evidence.result is not None:
-        return Judgement(
+        return ExitJudgement(
             Outcome.KILLED,
             f"The ranks on {evidence.node} were asked to stop{_where(evidence)}, but not by "
             "Trainyard, and did so.",
@@ -299,7 +299,7 @@ def _nobody_failed(evidence: Evidence) -> Judgement:
         )
     killed = next((rank for rank in evidence.ranks if rank.killed_by_us), None)
     if killed is not None:
-        return Judgement(
+        return ExitJudgement(
             Outcome.STALLED,
             f"Rank {killed.rank} on {evidence.node} did not end with the others"
             f"{_where(evidence)} and was killed.",
@@ -308,7 +308,7 @@ def _nobody_failed(evidence: Evidence) -> Judgement:
         )
     code = evidence.launcher_code or 0
     how = f"was killed by signal {-code} ({signal_name(-code)})" if code < 0 else "ended"
-    return Judgement(
+    return ExitJudgement(
         Outcome.KILLED,
         f"The launcher on {evidence.node} {how}{_where(evidence)}, and its ranks with it.",
         signal=-code if code < 0 else None,

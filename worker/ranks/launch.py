@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from worker.attempts import Attempt, Start
+from worker.attempts import Attempt, StartFile
 from worker.ranks.judge import RankError, RankEvidence, codes_in_report
 from worker.ranks.process_tree import MARK, descendants, die_with_parent, is_running
 from worker.scripts.resource_limits import ResourceLimits
@@ -33,7 +33,7 @@ SOCKETS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "MKL_", "KMP_")
 
 
-class Launcher(Protocol):
+class RankLauncher(Protocol):
     """Launcher of one attempt's ranks; the shim reaps every process and tells the launcher."""
 
     hears_control: bool
@@ -87,7 +87,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PYTHONSAFEPATH": "1"}
 
 
-def rank_environment(attempt: Attempt, start: Start) -> dict[str, str]:
+def rank_environment(attempt: Attempt, start: StartFile) -> dict[str, str]:
     """Return the variables that both launchers add."""
     environment = {
         MARK: str(attempt.path),
@@ -109,7 +109,7 @@ def rank_environment(attempt: Attempt, start: Start) -> dict[str, str]:
     return {**environment, **set_here}
 
 
-def meeting_point(start: Start) -> tuple[str, int]:
+def meeting_point(start: StartFile) -> tuple[str, int]:
     """Return address and port of the first node; for a single node a port that is free now."""
     if start.rendezvous is None:
         return MASTER, free_port()
@@ -191,7 +191,7 @@ class TorchrunLauncher:
     session."""
 
     attempt: Attempt
-    start_order: Start
+    start_order: StartFile
     limits: ResourceLimits
     pid: int = 0
     exit_code: int | None = None

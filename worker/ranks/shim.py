@@ -22,21 +22,21 @@ from core.spec.spec import Launcher as LauncherName
 from core.states import Outcome
 from core.wire.messages import ExitRecord, RankExit
 from strategies.plan.run_directory import Action, Result, RunPlan, json_bytes, write_control
-from worker.attempts import Attempt, Schedule, ShimState, Start, read_model
+from worker.attempts import Attempt, DeadlinesFile, ShimState, StartFile, read_model
 from worker.boot import boot_id
 from worker.preparing.proven import note_end
-from worker.ranks.deadlines import Due, due
+from worker.ranks.deadlines import DueAction, due
 from worker.ranks.fork_launch import ForkLauncher
 from worker.ranks.judge import (
     Evidence,
-    Judgement,
+    ExitJudgement,
     PlannedMemory,
     RankEvidence,
-    Stop,
+    StopRequest,
     address_in_use,
     judge,
 )
-from worker.ranks.launch import Launcher, TorchrunLauncher
+from worker.ranks.launch import RankLauncher, TorchrunLauncher
 from worker.ranks.log_cap import LogCap
 from worker.ranks.memory import MemoryWatch, machine
 from worker.ranks.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for, descendants
@@ -91,7 +91,7 @@ class Shim:
     """Supervision of one attempt while it runs."""
 
     def __init__(
-        self, attempt: Attempt, start: Start, state: ShimState, cgroup: Cgroup | None, lock: int
+        self, attempt: Attempt, start: StartFile, state: ShimState, cgroup: Cgroup | None, lock: int
     ) -> None:
         self.attempt, self.start, self.state = attempt, start, state
         self.cgroup = cgroup
@@ -100,7 +100,7 @@ class Shim:
         self.limits = ResourceLimits(
             attempt.path, cgroup, here.bound(start.memory_bytes), here.for_jobs
         )
-        self.launcher: Launcher
+        self.launcher: RankLauncher
         if start.script:
             self.launcher = ScriptLauncher(attempt, start, self.limits)
         elif start.launcher is LauncherName.WARM:
@@ -108,9 +108,9 @@ class Shim:
         else:
             self.launcher = TorchrunLauncher(attempt, start, self.limits)
         self.logs = LogCap(attempt.launcher_logs.parent, start.log_bytes, tell=say)
-        self.schedule: Schedule | None = None
+        self.schedule: DeadlinesFile | None = None
         self.schedule_seen: tuple[int, int] | None = None
-        self.done = Due.NOTHING
+        self.done = DueAction.NOTHING
         self.stop_reason: Outcome | None = None
         self.killed = False
         self.out_of_memory = False
@@ -196,14 +196,14 @@ class Shim:
             return
         self._obey_request()
         what = due(self.schedule, now)
-        if what >= Due.STOP and self.stop_reason is None:
+        if what >= DueAction.STOP and self.stop_reason is None:
             self._ask_to_stop(self.schedule.reason)
-        elif what is Due.CHECKPOINT and self.done < what and self.stop_reason is None:
+        elif what is DueAction.CHECKPOINT and self.done < what and self.stop_reason is None:
             self._ask_for_checkpoint()
-        if what >= Due.TERM and self.done < Due.TERM:
+        if what >= DueAction.TERM and self.done < DueAction.TERM:
             say(f"The ranks did not stop within their grace: SIGTERM ({self.stop_reason}).")
             self.launcher.terminate()
-        if what >= Due.KILL and self.done < Due.KILL:
+        if what >= DueAction.KILL and self.done < DueAction.KILL:
             say("The ranks are still there at their deadline: SIGKILL.")
             self.killed = True
             self.launcher.kill_ranks()
@@ -236,7 +236,9 @@ class Shim:
 
     def write_exit(self, evidence: list[RankEvidence], failure: str, *, gone: bool) -> None:
         """Judge, and write exit.json: from then on the attempt is over."""
-        stop = None if self.stop_reason is None else Stop(self.stop_reason, killed=self.killed)
+        stop = (
+            None if self.stop_reason is None else StopRequest(self.stop_reason, killed=self.killed)
+        )
         result = read_model(self.attempt.result, Result)
         verdict = judge(
             Evidence(
@@ -334,7 +336,7 @@ class Shim:
 
 def exit_record(
     attempt: Attempt,
-    verdict: Judgement,
+    verdict: ExitJudgement,
     *,
     boot: str,
     evidence: list[RankEvidence],

@@ -21,7 +21,7 @@ from worker.attempts import Attempt
 from worker.scripts.environments import CannotBuild, build, requirements_of
 from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
-from worker.scripts.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
+from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptLimits, ScriptRun
 from worker.shipping.inventory import gpu_device_numbers
 
 
@@ -38,7 +38,7 @@ class ScriptHost:
     """Sandbox, limits and packages that this node offers to scripts."""
 
     sandbox: SandboxSupport
-    limits: Limits
+    limits: ScriptLimits
     wheels: Path | None = None
     """Folder to take packages from instead of an index."""
 

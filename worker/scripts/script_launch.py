@@ -22,7 +22,7 @@ from typing import NoReturn
 from core.base.clock import boot_s
 from core.wire.messages import Secrets
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
-from worker.attempts import Attempt, Start, read_model
+from worker.attempts import Attempt, StartFile, read_model
 from worker.ranks.judge import RankEvidence, codes_in_report
 from worker.ranks.launch import MASTER, PASSED_PREFIXES, in_child
 from worker.ranks.process_tree import MARK, descendants
@@ -73,7 +73,7 @@ class ScriptLauncher:
     """Launcher of one script, from its start to the storing of its output."""
 
     attempt: Attempt
-    start_order: Start
+    start_order: StartFile
     limits: ResourceLimits
     hears_control: bool = False
     pid: int = 0

@@ -22,7 +22,7 @@ from worker.scripts.sandbox import Level
 ENVIRONMENT = "/job/environment"
 
 
-class Limits(StateFile):
+class ScriptLimits(StateFile):
     """Limits of one script."""
 
     disk_bytes: int = Field(ge=1)
@@ -37,7 +37,7 @@ class ScriptRun(StateFile):
     script: Script
     ranks: int = Field(ge=1)
     level: Level
-    limits: Limits
+    limits: ScriptLimits
     python: str
     """Interpreter of its environment, by its path inside."""
     environment_folder: str | None = None

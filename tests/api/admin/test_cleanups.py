@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import delete, func, select, update
 
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.leases import leases
 from core.policy.grid import HOUR, hour_ceiling
@@ -46,7 +46,7 @@ def add_nodes(database: Database, *names: str) -> None:
         for name in names:
             session.add(
                 Node(
-                    id=new_id(Kind.NODE),
+                    id=new_id(IdKind.NODE),
                     name=name,
                     class_name=box.class_name,
                     state=NodeState.READY,

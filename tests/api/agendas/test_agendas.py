@@ -11,9 +11,9 @@ from sqlalchemy import func, select
 
 from api.agendas.schemas import NewAgenda
 from api.jobs.submission import overridden
-from core.agendas.agenda import Item, outlook
+from core.agendas.agenda import AgendaItem, outlook
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.jobs import attempts
 from core.leases import leases
 from core.policy.grid import HOUR, hour_floor
@@ -323,7 +323,7 @@ def together(world: World, *, nodes: int = 2, start: datetime | None = None) -> 
         box = session.scalars(select(Node).where(Node.name == "box")).one()
         more = [
             Node(
-                id=new_id(Kind.NODE),
+                id=new_id(IdKind.NODE),
                 name=f"box-{number}",
                 class_name=box.class_name,
                 state=NodeState.READY,
@@ -560,7 +560,7 @@ def test_the_lab_of_the_course_fits_into_its_block() -> None:
         spec = JobSpec.model_validate(overridden(lab.common, own))
         made = plan(spec, nodes=1, ranks_per_node=spec.resources.ranks_per_node, hardware=a100x4)
         assert made.runnable, (spec.name, made.problems)
-        items.append(Item(spec.name, made.ranks_per_node, spec.resources.wall_time))
+        items.append(AgendaItem(spec.name, made.ranks_per_node, spec.resources.wall_time))
     begins = datetime(2026, 12, 1, 13, tzinfo=UTC)
     found = outlook(
         items,

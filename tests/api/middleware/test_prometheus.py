@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.base.clock import utc_now
-from scheduler.leadership import Leadership
+from scheduler.leadership import LeadershipClaim
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place
 
@@ -57,7 +57,7 @@ def test_the_leaders_cycles_are_told(world: World) -> None:
     """The scheduler is another process: what it counted is in its row, at every renewal."""
     assert "trainyard_scheduler_cycle_seconds_count" not in told(world)
     now = 0.0
-    leadership = Leadership(world.database, holder="box", ttl_s=15.0, monotonic=lambda: now)
+    leadership = LeadershipClaim(world.database, holder="box", ttl_s=15.0, monotonic=lambda: now)
     assert leadership.hold()
     for took_s, pause_s in ((0.02, 0.98), (0.02, 0.98), (3.0, 4.0)):
         leadership.numbers.cycles.add(took_s)

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
+from core.base.ids import IdKind, new_id
 from core.states import AttemptState, Outcome
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart
@@ -49,7 +49,7 @@ def worked(world: World, *, outcome: Outcome, saved_at: float | None) -> None:
         if saved_at is not None:
             session.add(
                 Checkpoint(
-                    id=new_id(Kind.CHECKPOINT),
+                    id=new_id(IdKind.CHECKPOINT),
                     job_id=job_id,
                     epoch=attempt.epoch,
                     step=100,

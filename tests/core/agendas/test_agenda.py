@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from core.agendas.agenda import (
     HANDOVER,
+    AgendaItem,
     Capacity,
-    Item,
     OnFailure,
     Outlook,
     Standing,
@@ -18,7 +18,7 @@ from core.agendas.agenda import (
     outlook,
     place_of,
 )
-from core.agendas.turns import Member, turns
+from core.agendas.turns import AgendaMember, turns
 from core.agendas.words import rules, summary
 from core.states import JobState
 from scheduler.queue.timeline import CLEANING_S
@@ -29,7 +29,7 @@ BEGINS, STOP = at(12), at(14, 55)
 J = JobState
 ITEMS = st.lists(
     st.builds(
-        Item,
+        AgendaItem,
         name=st.just("a job"),
         slots=st.integers(1, SLOTS),
         budget_s=st.integers(60, 5 * 3600),
@@ -42,11 +42,11 @@ MOMENTS = st.integers(-3600, 6 * 3600).map(lambda s: BEGINS + timedelta(seconds=
 
 
 def seen(
-    items: list[Item],
+    items: list[AgendaItem],
     now: datetime = BEGINS,
     *,
     side_by_side: bool = False,
-    beside: tuple[Item, ...] = (),
+    beside: tuple[AgendaItem, ...] = (),
 ) -> Outlook:
     return outlook(
         items,
@@ -59,22 +59,24 @@ def seen(
     )
 
 
-def minutes(budget: int, *, slots: int = SLOTS, name: str = "a job", **changes: object) -> Item:
-    return replace(Item(name=name, slots=slots, budget_s=60 * budget), **changes)  # type: ignore[arg-type]
+def minutes(
+    budget: int, *, slots: int = SLOTS, name: str = "a job", **changes: object
+) -> AgendaItem:
+    return replace(AgendaItem(name=name, slots=slots, budget_s=60 * budget), **changes)  # type: ignore[arg-type]
 
 
-def running(budget: int, since: datetime, now: datetime, **changes: object) -> Item:
+def running(budget: int, since: datetime, now: datetime, **changes: object) -> AgendaItem:
     used_s = (now - since).total_seconds()
     return minutes(budget, state=J.RUNNING, started_at=since, used_s=used_s, **changes)
 
 
-def done(budget: int, start: datetime, end: datetime, **changes: object) -> Item:
+def done(budget: int, start: datetime, end: datetime, **changes: object) -> AgendaItem:
     changes = {"state": J.SUCCEEDED, **changes}
     return minutes(budget, started_at=start, ended_at=end, **changes)
 
 
 @st.composite
-def under_way(draw: st.DrawFn) -> tuple[list[Item], datetime]:
+def under_way(draw: st.DrawFn) -> tuple[list[AgendaItem], datetime]:
     """An agenda in the middle: some jobs have ended, one or none runs, the rest waits."""
     items, now = draw(ITEMS), draw(MOMENTS)
     num_ended = draw(st.integers(0, len(items)))
@@ -98,7 +100,7 @@ def under_way(draw: st.DrawFn) -> tuple[list[Item], datetime]:
 
 @given(ITEMS)
 def test_one_after_the_other_takes_all_wall_times_and_the_hand_overs_between_them(
-    items: list[Item],
+    items: list[AgendaItem],
 ) -> None:
     found = seen(items)
     whole = timedelta(seconds=sum(item.budget_s for item in items)) + (len(items) - 1) * HANDOVER
@@ -109,7 +111,7 @@ def test_one_after_the_other_takes_all_wall_times_and_the_hand_overs_between_the
 
 @given(under_way(), st.booleans())
 def test_nothing_fits_that_ends_after_the_end(
-    case: tuple[list[Item], datetime], side_by_side: bool
+    case: tuple[list[AgendaItem], datetime], side_by_side: bool
 ) -> None:
     items, now = case
     found = seen(items, now, side_by_side=side_by_side)
@@ -127,7 +129,7 @@ def test_nothing_fits_that_ends_after_the_end(
 
 @given(ITEMS, MOMENTS)
 def test_side_by_side_no_slot_is_given_twice_and_nobody_is_passed(
-    items: list[Item], now: datetime
+    items: list[AgendaItem], now: datetime
 ) -> None:
     spans = [line.latest for line in seen(items, now, side_by_side=True).lines]
     starts = [span.start for span in spans if span]
@@ -142,7 +144,7 @@ def test_side_by_side_no_slot_is_given_twice_and_nobody_is_passed(
 
 
 @given(ITEMS)
-def test_side_by_side_is_never_later_than_one_after_the_other(items: list[Item]) -> None:
+def test_side_by_side_is_never_later_than_one_after_the_other(items: list[AgendaItem]) -> None:
     beside, after = seen(items, side_by_side=True), seen(items)
     for one, other in zip(beside.lines, after.lines, strict=True):
         assert one.planned.start <= other.planned.start
@@ -243,7 +245,7 @@ def test_one_behind_it_in_the_queue_may_still_take_what_is_free() -> None:
 
 @given(under_way(), ITEMS, st.booleans())
 def test_with_others_beside_it_no_slot_is_counted_twice(
-    case: tuple[list[Item], datetime], others: list[Item], side_by_side: bool
+    case: tuple[list[AgendaItem], datetime], others: list[AgendaItem], side_by_side: bool
 ) -> None:
     items, now = case
     layout = lay_out(
@@ -265,7 +267,9 @@ def test_with_others_beside_it_no_slot_is_counted_twice(
 # ------------------------------------------------------------------------------------ several nodes
 
 
-def over(num_nodes: int, *items: Item, beside: tuple[Item, ...] = (), **more: bool) -> Outlook:
+def over(
+    num_nodes: int, *items: AgendaItem, beside: tuple[AgendaItem, ...] = (), **more: bool
+) -> Outlook:
     """Items on so many nodes of 4 slots, from 12:00 on."""
     return outlook(
         items,
@@ -424,7 +428,7 @@ def ahead(
     """By job (1, 2, ...), those it waits for; or the failed one because of which it is not to
     run."""
     members = [
-        Member(str(i), str(i), state, code, 600.0) for i, state in enumerate(states, start=1)
+        AgendaMember(str(i), str(i), state, code, 600.0) for i, state in enumerate(states, start=1)
     ]
     found = turns("agenda_1", members, side_by_side=side_by_side, on_failure=on_failure)
     return {job: turn.called_off_by or turn.ahead for job, turn in found.items()}
@@ -459,7 +463,7 @@ def test_a_failure_calls_the_rest_off_where_that_was_asked_for() -> None:
 def test_somebody_who_waits_always_has_the_turn_or_waits_for_one_who_runs(
     states: list[JobState], side_by_side: bool
 ) -> None:
-    members = [Member(str(i), str(i), state, "", 60.0) for i, state in enumerate(states)]
+    members = [AgendaMember(str(i), str(i), state, "", 60.0) for i, state in enumerate(states)]
     found = turns("a", members, side_by_side=side_by_side, on_failure=OnFailure.GO_ON)
     runs = {m.job_id for m in members if m.state in (J.STARTING, J.RUNNING, J.STOPPING)}
     if found:

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.agendas.agenda import Item, Outlook, outlook
-from core.agendas.news import WHOLE, News, news
+from core.agendas.agenda import AgendaItem, Outlook, outlook
+from core.agendas.news import WHOLE, AgendaNews, news
 from core.notices.notices import NoticeKind
 from core.states import JobState
 from tests.scheduler.world import at
@@ -14,17 +14,17 @@ from tests.scheduler.world import at
 BEGINS, STOP = at(12), at(13, 55)
 
 
-def minutes(name: str, budget: int, **changes: object) -> Item:
-    return replace(Item(name=name, slots=2, budget_s=60 * budget), **changes)  # type: ignore[arg-type]
+def minutes(name: str, budget: int, **changes: object) -> AgendaItem:
+    return replace(AgendaItem(name=name, slots=2, budget_s=60 * budget), **changes)  # type: ignore[arg-type]
 
 
-def seen(now: datetime, *items: Item) -> Outlook:
+def seen(now: datetime, *items: AgendaItem) -> Outlook:
     return outlook(items, begins=BEGINS, usable_end=STOP, now=now, slots=2, side_by_side=False)
 
 
 def told(
-    now: datetime, *items: Item, before: frozenset[tuple[str, str]] = frozenset()
-) -> list[News]:
+    now: datetime, *items: AgendaItem, before: frozenset[tuple[str, str]] = frozenset()
+) -> list[AgendaNews]:
     return news(
         seen(now, *items),
         called="lab (agenda_1)",

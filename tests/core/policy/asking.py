@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 from core.policy.document import Policy, load
 from core.policy.evaluate import evaluate
 from core.policy.verdict import (
+    BookingRequest,
     Grant,
     LeaseFact,
     Member,
     NodeRef,
-    Request,
     RequestKind,
     Situation,
     Span,
@@ -99,7 +99,7 @@ def ask(
 ) -> Verdict:
     """The verdict on `hours` from `start` (New York) on `node`; own leases hold their nodes too."""
     begins = (local(start) if isinstance(start, str) else start).astimezone(UTC)
-    request = Request(
+    request = BookingRequest(
         replace(member, exceptions=exceptions),
         node,
         begins,

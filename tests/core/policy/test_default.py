@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.policy.document import DEFAULT, Policy
 from core.policy.evaluate import evaluate
 from core.policy.grid import HOUR
-from core.policy.verdict import LeaseFact, Member, NodeRef, Reason, Request, Situation
+from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Reason, Situation
 from core.states import LeaseState
 
 NOW = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
@@ -38,7 +38,7 @@ def refusals(
     start: datetime, hours: int = 1, *, open_leases: int = 0, policy: Policy = DEFAULT
 ) -> tuple[Reason, ...]:
     own = tuple(booked(number) for number in range(open_leases))
-    request = Request(ANN, NODE, start, start.astimezone(UTC) + hours * HOUR)
+    request = BookingRequest(ANN, NODE, start, start.astimezone(UTC) + hours * HOUR)
     verdict = evaluate(request, Situation(NOW, own=own), policy)
     assert verdict.ok is (not verdict.reasons)
     assert all(reason.message.endswith(".") and reason.param for reason in verdict.reasons)

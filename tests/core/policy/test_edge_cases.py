@@ -13,7 +13,7 @@ from core.policy.document import DEFAULT, BadPolicy, load
 from core.policy.evaluate import evaluate
 from core.policy.grid import hour_floor, usable_end, walk_in_end
 from core.policy.local_time import UnclearTime, has_moved, resolve, stamp
-from core.policy.verdict import Member, Request, RequestKind, Situation, Span
+from core.policy.verdict import BookingRequest, Member, RequestKind, Situation, Span
 from core.states import LeaseState
 from tests.core.policy.asking import (
     ANN,
@@ -186,7 +186,7 @@ def test_18b_a_walk_in_gets_the_same_verdict_and_is_free_of_limits_without_a_pol
     now = local("02-21 10:57")
     end = walk_in_end(now, 40 * 60, COURSE.grid.grace_s)
     assert end == local("02-21 12:00")
-    asked = Request(ANN, SINGLE, now, end, RequestKind.WALK_IN)
+    asked = BookingRequest(ANN, SINGLE, now, end, RequestKind.WALK_IN)
     by_day = evaluate(asked, Situation(now), COURSE)
     assert codes(by_day) == []
     assert (by_day.charge.quota, by_day.charge.hours) == ("main", 1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from core.policy.document import DEFAULT, Policy
 from core.policy.evaluate import evaluate, first_refusal
-from core.policy.verdict import Grant, LeaseFact, Member, NodeRef, Request, Situation, Span
+from core.policy.verdict import BookingRequest, Grant, LeaseFact, Member, NodeRef, Situation, Span
 from core.states import LeaseState
 from tests.core.policy.asking import (
     ANN,
@@ -108,7 +108,7 @@ def test_the_first_refusal_is_the_first_that_a_verdict_names(
     rules: Policy, member: Member, situation: Situation, wanted: list[tuple[NodeRef, object, int]]
 ) -> None:
     for node, start, hours in wanted:
-        request = Request(member, node, start, start + hours * HOUR)
+        request = BookingRequest(member, node, start, start + hours * HOUR)
         verdict = evaluate(request, situation, fresh(rules), offers=0)
         first = verdict.reasons[0] if verdict.reasons else None
         assert first_refusal(request, situation, rules) == first
