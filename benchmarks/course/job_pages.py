@@ -10,6 +10,7 @@ from benchmarks.course.looks import SPREAD_S, Looks
 
 BETWEEN = "between two messages of metrics"
 FRAGMENTS_REST_S, RANKS_REST_S, BURST_S = 1.0, 5.0, 0.15  # job.js
+RECENT_STEPS = 27  # ranks.js: those of ten seconds, and one more
 PARTS = ("head", "events", "history")
 HTMX = {"HX-Request": "true"}
 
@@ -23,6 +24,9 @@ class JobPage:
         self._path, self._address, self._assets = f"/jobs/{job_id}", f"/v1/jobs/{job_id}", assets
         self._heard_at = 0.0
         self._last_event = 0
+        """Id of the newest event that the page was drawn with, or has heard of."""
+        self._has_ranks = False
+        self._step = self._ranks_step = 0
         for name in PARTS:
             self.looks.reads(name, self._reading(name), rest_s=FRAGMENTS_REST_S)
         self.looks.reads("metrics", self._read_metrics)
@@ -33,7 +37,10 @@ class JobPage:
         page = await self.browser.ask("job page", "GET", self._path)
         if page is None or page.status != 200:
             return
-        await self._assets.load(self.browser, page.body.decode())
+        text = page.body.decode()
+        self._last_event = int(text.partition('id="event-list" data-last="')[2].partition('"')[0])
+        self._has_ranks = " data-ranks>" in text
+        await self._assets.load(self.browser, text)
         self.browser.start(self.looks.live())
         self.looks.ring("metrics", is_asked=True)
         self.browser.listen(f"{self._address}/stream", self._heard)
@@ -45,10 +52,10 @@ class JobPage:
             if self._heard_at:
                 self.browser.records.wait(BETWEEN, now - self._heard_at)
             self._heard_at = now
+            self._step = max(self._step, document["lines"][-1]["step"])
             self.looks.ring("ranks")
         elif name == "event" and document["id"] > self._last_event:
-            if self._last_event:  # the page was drawn with those before
-                self.looks.ring(*PARTS, after_s=BURST_S)
+            self.looks.ring(*PARTS, after_s=BURST_S)
             self._last_event = document["id"]
 
     def _reading(self, name: str) -> Any:
@@ -62,10 +69,16 @@ class JobPage:
         await self.browser.read("job's metrics", path, can_wait=can_wait)
 
     async def _read_ranks(self, can_wait: bool) -> None:
-        path = f"{self._address}/metrics"
-        queries = ("keys=look_time_s,exposed_comm_time_s", "keys=max_active_gib,gpu_pct,cpu_pct")
-        read = self.browser.read
+        if not self._has_ranks or self._step == self._ranks_step:
+            return
+        since = max(-1, self._step - RECENT_STEPS)
+        queries = (
+            "keys=look_time_s,exposed_comm_time_s",
+            f"keys=max_active_gib,gpu_pct,cpu_pct&since_step={since}&resolution=100",
+        )
+        path, read = f"{self._address}/metrics", self.browser.read
         await asyncio.gather(*(read("ranks", f"{path}?{q}", can_wait=can_wait) for q in queries))
+        self._ranks_step = self._step
 
 
 class JobList:
