@@ -50,7 +50,6 @@ SEEN_STEP = (
     update(Attempt)
     .where(Attempt.id == bindparam("attempt_id"))
     .values(last_step_at=bindparam("now"))
-    .execution_options(synchronize_session=False)
 )
 PROGRESS = (
     update(Job)
@@ -62,7 +61,6 @@ PROGRESS = (
             bindparam("tokens_per_s", type_=Job.last_tokens_per_s.type), Job.last_tokens_per_s
         ),
     )
-    .execution_options(synchronize_session=False)
 )
 
 
@@ -307,8 +305,8 @@ def _note_progress(
         attempts.run(session, job, attempt, now=now, actor=node.id)
         bells.scheduler = True
     values = {"step": latest.step, "loss": latest.loss, "tokens_per_s": latest.tokens_per_s}
-    session.execute(PROGRESS, {"job_id": fenced.job_id, **values})
-    session.execute(SEEN_STEP, {"attempt_id": fenced.attempt_id, "now": now})
+    session.connection().execute(PROGRESS, {"job_id": fenced.job_id, **values})
+    session.connection().execute(SEEN_STEP, {"attempt_id": fenced.attempt_id, "now": now})
 
 
 def _require_stored(session: Session, files: list[FileRef]) -> None:

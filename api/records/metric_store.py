@@ -52,7 +52,6 @@ MOVE = (
         StreamCursor.stream == bindparam("of_stream"),
     )
     .values(position=bindparam("to"))
-    .execution_options(synchronize_session=False)
 )
 APPEND = insert(MetricChunk)
 # Of each key, only the last row that begins before `start` can reach beyond it.
@@ -89,11 +88,7 @@ ROWS = (
     .where(MetricChunk.id.in_(bindparam("row_ids", expanding=True)))
     .order_by(MetricChunk.first_line)
 )
-DELETE = (
-    delete(MetricChunk)
-    .where(MetricChunk.id.in_(bindparam("row_ids", expanding=True)))
-    .execution_options(synchronize_session=False)
-)
+DELETE = delete(MetricChunk).where(MetricChunk.id.in_(bindparam("row_ids", expanding=True)))
 
 
 @dataclass(frozen=True)
@@ -189,7 +184,7 @@ def stream_position(session: Session, attempt_id: str, stream: str) -> int:
 
 def move_stream(session: Session, attempt_id: str, stream: str, *, to: int) -> None:
     """Record that everything before `to` is stored."""
-    session.execute(MOVE, {"of_attempt": attempt_id, "of_stream": stream, "to": to})
+    session.connection().execute(MOVE, {"of_attempt": attempt_id, "of_stream": stream, "to": to})
 
 
 def append(
@@ -240,7 +235,7 @@ def _merge(
             continue
         parts = [row for some in _some(row_ids) for row in session.execute(ROWS, {"row_ids": some})]
         for some in _some(row_ids):
-            session.execute(DELETE, {"row_ids": some})
+            session.connection().execute(DELETE, {"row_ids": some})
         joined = Points.joined([unpack(*part) for part in parts])
         # A batch may reach into the next block: the row begins where the first of them does.
         first_line = parts[0].first_line

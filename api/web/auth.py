@@ -37,7 +37,7 @@ TOUCH_EVERY = timedelta(minutes=10)  # how exact `last_used_at` is; each touch i
 BEARER = HTTPBearer(auto_error=False, description="An API token, a session or a node's token.")
 SESSION_COOKIE = APIKeyCookie(name=COOKIE, auto_error=False, description="A browser's session.")
 
-# Built once: every request of a person begins with it.
+# Built once: every request of a person or a node begins with one of them.
 Maker = aliased(Token)
 TOKEN = (
     select(Token.id, Token.kind, Token.scopes, Token.expires_at, Token.revoked_at)
@@ -46,6 +46,12 @@ TOKEN = (
     .join(User, User.id == Token.user_id)
     .outerjoin(Maker, Maker.id == Token.made_with)
     .where(Token.sha256 == bindparam("sha256"))
+)
+
+NODE_TOKEN = (
+    select(Node.id, Node.name, Node.state, Token.revoked_at)
+    .join(Node, Node.id == Token.node_id)
+    .where(Token.sha256 == bindparam("sha256"), Token.kind == TokenKind.NODE)
 )
 
 
@@ -137,11 +143,7 @@ def node(
     """Return an enrolled node that is not retired; raise Unauthenticated otherwise."""
     secret, from_cookie = _credential(request)
     with process.read() as session:
-        found = session.execute(
-            select(Node.id, Node.name, Node.state, Token.revoked_at)
-            .join(Node, Node.id == Token.node_id)
-            .where(Token.sha256 == digest(secret), Token.kind == TokenKind.NODE)
-        ).one_or_none()
+        found = session.execute(NODE_TOKEN, {"sha256": digest(secret)}).one_or_none()
     if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
         raise Unauthenticated("This is not the token of an enrolled node. Enrol the node again.")
     return NodeIdentity(id=found.id, name=found.name)
