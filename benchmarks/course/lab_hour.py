@@ -13,8 +13,10 @@ from benchmarks.course.houses import House
 from benchmarks.course.job_pages import BETWEEN, JobList, JobPage
 from benchmarks.course.outcomes import Fact, Outcome, below, health_facts, none_of
 from benchmarks.course.storm import Scale, Storm, begin, spread_over
+from benchmarks.course.students import HOURS
 from core.base.clock import utc_now
 from core.policy.grid import hour_floor
+from core.policy.verdict import NodeRef
 
 WATCHERS, CALENDARS, LISTS, SUBMITTERS = 60, 35, 69, 20
 ARRIVING_S, SETTLING_S = 20.0, 10.0  # loads on arrival are not measured
@@ -142,12 +144,17 @@ async def _start_jobs(storm: Storm) -> dict[str, Person]:
     class_of = {n: c for c, one in storm.course.policy.classes.items() for n in one.nodes}
     for node, owner in zip(storm.course.nodes, storm.course.assistants, strict=False):
         browser = storm.browser(owner)
-        block = {"node": node.name, "start": start.isoformat(), "hours": 3}
-        while True:  # a node that has just joined is not ready yet
-            booked = await browser.click("lab's lease", "POST", "/v1/leases", block)
-            if booked.status == 201:
-                break
+        # The course's lengths by day; by night they are allowed, too.
+        is_long = storm.course.policy.covers(
+            "long", NodeRef(node.name, node.name, class_of[node.name])
+        )
+        hours = HOURS["long" if is_long else "single"]
+        block = {"node": node.name, "start": start.isoformat(), "hours": hours}
+        booked = await browser.click("lab's lease", "POST", "/v1/leases", block)
+        while booked.status == 409:  # a node that has just joined is not ready yet
             await asyncio.sleep(0.5)
+            booked = await browser.click("lab's lease", "POST", "/v1/leases", block)
+        assert booked.status == 201, booked.body
         spec = job_spec(owner.name, class_of[node.name], ranks=node.gpus)
         spec["lease"] = booked.json()["id"]
         made = await browser.click("lab's job", "POST", "/v1/jobs", spec, once=True)
