@@ -32,7 +32,13 @@ def moment_of(text: str, *, now: datetime | None = None) -> datetime:
         raise _no_time(text) from error
 
 
+def optional_moment(text: str | None) -> datetime | None:
+    """Return the time in a text that may be missing. Raises BadParameter for other texts."""
+    return None if text is None else moment_of(text)
+
+
 def _no_time(text: str) -> typer.BadParameter:
     return typer.BadParameter(
-        f"{text!r} is not a valid time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        f"{text!r} is not a valid time; write 14:00, 2026-11-22, '2026-11-22 14:00' or "
+        "2026-11-22T14:00+01:00"
     )

@@ -1,6 +1,5 @@
 """`trainyard admin cleanup`, `tag-lease`, `force-release`."""
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,7 +17,7 @@ from trainyard.cli.output import (
     say,
 )
 from trainyard.cli.session import connect
-from trainyard.cli.times import moment_of
+from trainyard.cli.times import optional_moment
 from trainyard.views import Cleanup
 from trainyard.wording import moment
 
@@ -69,8 +68,8 @@ def preview(
             lab=lab,
             node=node,
             tag=tag,
-            starts_from=_optional(since),
-            starts_before=_optional(before),
+            starts_from=optional_moment(since),
+            starts_before=optional_moment(before),
             include_active=include_active,
         )
     if as_json:
@@ -177,10 +176,6 @@ def force_release(
         f"{lease_id} ends. Check its node, then run `trainyard admin resume NODE`.",
         as_json=as_json,
     )
-
-
-def _optional(text: str | None) -> datetime | None:
-    return None if text is None else moment_of(text)
 
 
 def _show(cleanup: Cleanup) -> None:

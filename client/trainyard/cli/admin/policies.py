@@ -2,7 +2,6 @@
 allowed."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +19,9 @@ from trainyard.cli.output import (
     say,
 )
 from trainyard.cli.session import connect
+from trainyard.cli.times import moment_of, optional_moment
 from trainyard.views import AffectedLease, PolicyPlan, Window, WindowPlan
-from trainyard.wording import as_moment, counted, moment
+from trainyard.wording import counted, moment
 
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="The id in its document.")]
 WindowName = Annotated[str, typer.Argument(metavar="WINDOW", help="Id.")]
@@ -164,7 +164,7 @@ def add_window(
     """Allow leases in more hours on some pools."""
     with connect() as client:
         window = client.policies.add_window(
-            policy, pool, _moment(start), _moment(end), opens_at=_optional(opens)
+            policy, pool, moment_of(start), moment_of(end), opens_at=optional_moment(opens)
         )
     print_answer(window.raw, f"{window.id}: {_window_text(window)}", as_json=as_json)
 
@@ -185,9 +185,9 @@ def change_window(
         def ask(plan: str | None) -> WindowPlan:
             return client.policies.change_window(
                 window,
-                starts_at=_optional(start),
-                ends_at=_optional(end),
-                opens_at=_optional(opens),
+                starts_at=optional_moment(start),
+                ends_at=optional_moment(end),
+                opens_at=optional_moment(opens),
                 orphans="cancel" if cancel_orphans else "keep",
                 plan=plan,
             )
@@ -285,14 +285,3 @@ def _window_text(window: Window) -> str:
     pools = ", ".join(window.pools)
     opens = "" if window.opens_at is None else f", booking opens {moment(window.opens_at)}"
     return f"{pools} from {moment(window.starts_at)} to {moment(window.ends_at)}{opens}"
-
-
-def _optional(text: str | None) -> datetime | None:
-    return None if text is None else _moment(text)
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return as_moment(text, now=datetime.now().astimezone())
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not a valid time: {error}") from error

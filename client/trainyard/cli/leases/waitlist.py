@@ -6,7 +6,7 @@ import typer
 
 from trainyard.cli.output import AsJson, print_answer, print_list, state_text
 from trainyard.cli.session import connect
-from trainyard.cli.times import moment_of, start_of
+from trainyard.cli.times import optional_moment, start_of
 from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="Wait for hours that are not free.")
@@ -58,7 +58,7 @@ def join(
         wait = client.waitlist.join(
             start_of(first_start),
             hours,
-            last_start=moment_of(last_start) if last_start else None,
+            last_start=optional_moment(last_start),
             node_class=node_class,
             node=node,
         )

@@ -1,6 +1,5 @@
 """`trainyard usage` and `trainyard admin usage`."""
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -8,9 +7,10 @@ import typer
 
 from trainyard.cli.output import AsJson, note, print_json, print_table, say
 from trainyard.cli.session import connect
+from trainyard.cli.times import optional_moment
 from trainyard.client import Trainyard
 from trainyard.views import Usage
-from trainyard.wording import as_moment, moment
+from trainyard.wording import moment
 
 
 class By(StrEnum):
@@ -78,7 +78,7 @@ def _print(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    start, end = _moment(since), _moment(until)
+    start, end = optional_moment(since), optional_moment(until)
     if as_csv:
         typer.echo(client.usage.csv(by=by, per=per, start=start, end=end), nl=False)
         return
@@ -107,15 +107,3 @@ def _table(found: Usage) -> None:
         right=["booked", "used", "useful"],
         empty="No past hour was booked or used; future bookings count once they begin.",
     )
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return as_moment(text, now=datetime.now().astimezone())
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is not a valid time; write 2026-11-22, '2026-11-22 14:00' or "
-            "2026-11-22T14:00+01:00"
-        ) from error
