@@ -439,7 +439,7 @@ def test_a_folder_of_code_up_to_the_documented_size_is_taken_and_no_larger_one(
     taken = ada.code.upload(pack(tmp_path))
     assert (taken.size, list(taken.paths)) == (50 << 20, ["data.bin", "train.py"])
     larger = replace(pack(tmp_path), content=bytes((50 << 20) + 1))
-    with pytest.raises(TrainyardError, match="at most 52,428,800 are taken"):
+    with pytest.raises(TrainyardError, match="the limit is 52,428,800"):
         ada.code.upload(larger)
     data.unlink()
     for number in range(4999):

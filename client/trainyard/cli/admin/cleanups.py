@@ -43,7 +43,7 @@ def preview(
         list[Wrong] | None,
         typer.Argument(help="Faults to look for; by default every lease that the options select."),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only leases of this person.")] = None,
     lab: Annotated[str | None, typer.Option(help="Only of this lab.")] = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
@@ -149,7 +149,10 @@ def list_cleanups(
 
 def tag_lease(
     lease_id: Annotated[str, typer.Argument(metavar="LEASE")],
-    tag: Annotated[list[str] | None, typer.Option(help="All its tags; may be repeated.")] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(help="Tag of the lease, in place of earlier tags; may be repeated."),
+    ] = None,
     protect: Annotated[
         bool, typer.Option("--protect/--no-protect", help="Exclude it from clean-ups.")
     ] = False,

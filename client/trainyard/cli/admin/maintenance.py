@@ -57,7 +57,7 @@ def add(
     start: Annotated[str, typer.Argument(help="14:00, '2026-11-22 14:00' or RFC 3339.")],
     hours: Annotated[int, typer.Argument(min=1, help="Number of whole hours.")],
     node: Annotated[list[str], typer.Option(help="On this node; may be repeated.")],
-    why: Annotated[str, typer.Option(help="Everybody can read it.")],
+    why: Annotated[str, typer.Option(help="Reason, visible to everyone.")],
     repeat: Annotated[
         str | None,
         typer.Option(

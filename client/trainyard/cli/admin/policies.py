@@ -23,7 +23,9 @@ from trainyard.cli.times import moment_of, optional_moment
 from trainyard.views import AffectedLease, PolicyPlan, Window, WindowPlan
 from trainyard.wording import counted, moment
 
-PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="The id in its document.")]
+PolicyName = Annotated[
+    str, typer.Argument(metavar="POLICY", help="Id, as in the policy's document.")
+]
 WindowName = Annotated[str, typer.Argument(metavar="WINDOW", help="Id.")]
 Moment = Annotated[str | None, typer.Option(help="`2026-11-22 14:00`, or RFC 3339.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]

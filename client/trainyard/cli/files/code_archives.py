@@ -37,7 +37,9 @@ def list_archives(as_json: AsJson = False) -> None:
 
 @app.command("delete")
 def delete_archive(
-    archive: Annotated[str, typer.Argument(help="The beginning of its hash, as `list` shows it.")],
+    archive: Annotated[
+        str, typer.Argument(help="First digits of its hash, as in `archives list`.")
+    ],
 ) -> None:
     """Delete code that no unfinished job needs."""
     if len(archive) < SHORTEST:

@@ -59,7 +59,9 @@ def show(
 
 @app.command("upload")
 def upload(
-    folder: Annotated[Path, typer.Argument(help="Its folder: config.json, *.safetensors, ...")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of the model: config.json, *.safetensors, ...")
+    ],
     name: Annotated[
         str | None, typer.Argument(help="The name that jobs use; by default the folder's.")
     ] = None,

@@ -69,7 +69,7 @@ def list_reports(
 
 @app.command("delete")
 def delete(
-    sha256: Annotated[str, typer.Argument(metavar="SHA-256", help="As `reports list` shows it.")],
+    sha256: Annotated[str, typer.Argument(metavar="SHA-256", help="Hash, as in `reports list`.")],
     as_json: AsJson = False,
 ) -> None:
     """Delete one of your own reports. Copies of it can still be checked."""

@@ -24,7 +24,9 @@ SHOWN_LEFT_OUT = 5  # paths for each reason
 ASKED_ABOVE = 50  # files, on a terminal
 REST = "./"  # stands for everything beside a program that was packed alone
 MOST_REMEMBERED = 100  # core.spec.script.MAX_LEFT_OUT
-Name = Annotated[str, typer.Argument(help="Also the variable in which scripts find it.")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the secret, and of the variable that scripts read.")
+]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from trainyard.cli.times import moment_of, start_of
 from trainyard.views import BlockVerdict, Lease
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="Hours on a node that are yours alone.")
+app = typer.Typer(no_args_is_help=True, help="Exclusive hours on nodes.")
 app.add_typer(waitlist.app, name="waitlist")
 app.add_typer(calendars.app, name="calendar")
 

@@ -24,7 +24,7 @@ FIRST_START, INVITE, PASSWORD = "/first-start", "/invite", "/new-password"
 
 def login(
     url: Annotated[
-        str | None, typer.Argument(help="The server; by default the one used before.")
+        str | None, typer.Argument(help="Address of the server; by default the last one used.")
     ] = None,
     token: Annotated[
         str | None, typer.Option(help="Use this API token; `-` reads it from standard input.")
@@ -32,7 +32,7 @@ def login(
     link: Annotated[
         str | None,
         typer.Option(
-            help="A link for signing in, an invitation, a new password, or the first start."
+            help="Link to sign in, accept an invitation, set a password, or create the first user."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -83,7 +83,7 @@ def logout(as_json: AsJson = False) -> None:
 
 
 def whoami(as_json: AsJson = False) -> None:
-    """Show who you are signed in as, and how many of your jobs wait and run."""
+    """Show your account, with the number of your waiting and running jobs."""
     with connect() as client:
         me = client.me()
     if as_json:
@@ -103,7 +103,7 @@ def whoami(as_json: AsJson = False) -> None:
 
 
 def storage(as_json: AsJson = False) -> None:
-    """Show the storage that you use, its limits, and how long files are kept."""
+    """Show the storage that you use, its limits, and the retention of files."""
     with connect() as client:
         found = client.storage()
     if as_json:

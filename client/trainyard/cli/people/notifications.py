@@ -19,7 +19,7 @@ from trainyard.cli.session import connect
 from trainyard.views import NoticeChoices
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="Your notifications, and how you receive them.")
+app = typer.Typer(no_args_is_help=True, help="Your notifications and their channels.")
 
 
 class Channel(StrEnum):
@@ -64,7 +64,7 @@ def list_notices(
 
 @app.command("choices")
 def choices(as_json: AsJson = False) -> None:
-    """Show how you are notified."""
+    """Show the channels of your notifications."""
     with connect() as client:
         _show(client.notifications.choices(), as_json)
 
@@ -80,7 +80,7 @@ def choose(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose how you are notified; replaces your earlier choice."""
+    """Choose the channels of your notifications; replaces the earlier choice."""
     kinds = {}
     for text in kind or ():
         name, equals, channel = text.partition("=")
@@ -93,7 +93,7 @@ def choose(
 
 @app.command("webhook")
 def webhook(
-    url: Annotated[str, typer.Argument(help="Begins with https://; '' removes it.")],
+    url: Annotated[str, typer.Argument(help="Address that begins with https://; '' removes it.")],
     as_json: AsJson = False,
 ) -> None:
     """Set the URL that notifications are posted to, and show their signing secret, only once."""

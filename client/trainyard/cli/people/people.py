@@ -57,7 +57,7 @@ def list_labs(as_json: AsJson = False) -> None:
 @labs_app.command("add")
 def add_lab(
     name: str,
-    weight: Annotated[float, typer.Option(help="Its share, relative to other labs'.")] = 1.0,
+    weight: Annotated[float, typer.Option(help="Share of the lab, relative to others.")] = 1.0,
     group: Annotated[
         list[str] | None, typer.Option(help="A group for booking rules, such as a course.")
     ] = None,
@@ -71,8 +71,10 @@ def add_lab(
 @labs_app.command("set")
 def set_lab(
     lab: LabName,
-    weight: Annotated[float | None, typer.Option(help="Its share.")] = None,
-    group: Annotated[list[str] | None, typer.Option(help="All its groups; '' for none.")] = None,
+    weight: Annotated[float | None, typer.Option(help="Share of the lab.")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="All groups of the lab; '' for none.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a lab's weight or groups."""
@@ -103,8 +105,8 @@ def remove_member(lab: LabName, user: UserName, as_json: AsJson = False) -> None
 @labs_app.command("move")
 def move(
     user: UserName,
-    from_lab: Annotated[str, typer.Option("--from", help="The lab they leave.")],
-    to_lab: Annotated[str, typer.Option("--to", help="The lab they join.")],
+    from_lab: Annotated[str, typer.Option("--from", help="Lab to leave.")],
+    to_lab: Annotated[str, typer.Option("--to", help="Lab to join.")],
     as_json: AsJson = False,
 ) -> None:
     """Move a person to another lab; future leases follow, past use stays with the old lab."""
@@ -123,7 +125,7 @@ def list_grants(
     now_only: Annotated[bool, typer.Option("--now", help="Only those in force now.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List everybody's exceptions to rules; everybody may see them."""
+    """List all exceptions to rules; they are visible to everyone."""
     with connect() as client:
         grants = list(client.people.grants(user=user, now_only=now_only))
     print_list(
@@ -153,7 +155,7 @@ def add_grant(
         str, typer.Argument(help="Reason code of the rule to lift, such as quota_main.")
     ],
     until: Annotated[str, typer.Option(help="'2026-11-22 14:00' (your zone) or RFC 3339.")],
-    why: Annotated[str, typer.Option(help="Everybody can read it.")],
+    why: Annotated[str, typer.Option(help="Reason, visible to everyone.")],
     since: Annotated[str | None, typer.Option("--from", help="By default now.")] = None,
     extra: Annotated[int, typer.Option(min=1, help="Number of additional leases or hours.")] = 1,
     as_json: AsJson = False,
@@ -218,8 +220,8 @@ def revoke_invite(
 
 
 def invite(
-    lab: Annotated[str | None, typer.Option(help="Lab that they join.")] = None,
-    email: Annotated[str | None, typer.Option(help="Their mail address.")] = None,
+    lab: Annotated[str | None, typer.Option(help="Lab to join.")] = None,
+    email: Annotated[str | None, typer.Option(help="Mail address of the person.")] = None,
     attribute: Attribute = None,
     days: Annotated[int, typer.Option(min=1, max=60, help="Number of days until it expires.")] = 7,
     as_json: AsJson = False,

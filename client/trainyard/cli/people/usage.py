@@ -56,7 +56,7 @@ def usage(
 
 
 def admin_usage(
-    by: Annotated[By, typer.Option(help="Add up hours by this.")] = By.USER,
+    by: Annotated[By, typer.Option(help="Add up hours by user, lab or node.")] = By.USER,
     per: PerOption = Per.WEEK,
     since: Since = None,
     until: Until = None,
