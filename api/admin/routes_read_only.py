@@ -42,7 +42,7 @@ def begin_read_only(wish: ReadOnlyWish, person: AdminOnly, process: ProcessDep) 
     """Make the platform read-only: every change answers 503 with the reason. Running jobs continue;
     nodes send their news later."""
     now = utc_now()
-    # Not process.write(): that is what refuses while the platform is read-only.
+    # Not process.transact(): that is what refuses while the platform is read-only.
     with process.database.write() as session:
         until = read_only.begin(
             session, wish.reason, now=now, lasts=timedelta(minutes=wish.minutes)

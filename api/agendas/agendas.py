@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from fastapi import Request
 from sqlalchemy import insert, or_, select
 from sqlalchemy.orm import Session
 
@@ -17,7 +16,7 @@ from api.files.storage_use import require_room
 from api.jobs.steering import want
 from api.jobs.submission import check_queue, insert_job
 from api.web.bells import Bells
-from api.web.idempotency import fingerprint, once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.owners import of_whom
 from api.web.paging import page
@@ -35,21 +34,19 @@ from core.tables.leases import Lease
 def submit_agenda(
     session: Session,
     bells: Bells,
-    request: Request,
     person: Person,
     process: Process,
     lease: str,
     anyway: bool,
     *,
-    key: str | None,
+    sent: KeyedRequest,
     agenda: NewAgenda,
     entries: list[PlannedItem],
     now: datetime,
-    raw: bytes,
 ) -> AgendaView:
     """Insert an agenda with its jobs, once for each key. Raises Conflict, TooMany, StorageFull."""
-
-    def make() -> str:
+    agenda_id = sent.begin(session)
+    if agenda_id is None:
         check_queue(session, person.id, process.settings.max_queued_jobs, adding=len(entries))
         require_room(session, process.settings, person.id)
         block = block_of_lease(session, lease, user_id=person.id, now=now)  # it may have gone
@@ -63,16 +60,8 @@ def submit_agenda(
                 code="over_time",
             )
         bells.scheduler = True
-        return _insert(session, agenda, entries, lease, person, now)
-
-    agenda_id = once(
-        session,
-        user_id=person.id,
-        key=key,
-        body_sha256=fingerprint("POST", f"/v1/agendas?{request.url.query}", raw),
-        now=now,
-        make=make,
-    )
+        agenda_id = _insert(session, agenda, entries, lease, person, now)
+        sent.remember(session, agenda_id)
     return _show(session, agenda_id, person, now)
 
 

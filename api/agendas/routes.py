@@ -22,7 +22,7 @@ from api.leases.schemas import Hours
 from api.watching.hub import Hub
 from api.watching.routes_stream import STREAM, event_stream
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.owners import Whose
 from api.web.process import ProcessDep
 from api.web.schemas import Page
@@ -109,18 +109,17 @@ def create_agenda(
     with process.read() as session:
         block = block_of_lease(session, lease, user_id=person.id, now=now)
         entries = plan_agenda(session, plans, agenda, block, text.lines, user_id=person.id, now=now)
+    sent = keyed(person, key, f"/v1/agendas?{request.url.query}", raw)
     return process.transact(
         agendas.submit_agenda,
-        request,
         person,
         process,
         lease,
         anyway,
-        key=key,
+        sent=sent,
         agenda=agenda,
         entries=entries,
         now=now,
-        raw=raw,
     )
 
 

@@ -11,7 +11,7 @@ from api.files.schemas import DatasetImages, DatasetView
 from api.files.storage_use import require_room
 from api.files.store import IncomingFile, Store, StoreEntry
 from api.web.bells import Bells
-from api.web.idempotency import fingerprint, once
+from api.web.idempotency import keyed
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
@@ -64,22 +64,14 @@ def keep_dataset(
 ) -> DatasetView:
     """Insert a dataset and keep its file, once for each key. Raises Conflict, StorageFull."""
     path = f"/v1/datasets?name={name}&format={format}"
-    now = utc_now()
-
-    def make() -> str:
+    sent = keyed(person, key, path, kept.sha256.encode())
+    dataset_id = sent.begin(session)
+    if dataset_id is None:
         _refuse_taken(session, person, name)
         require_room(session, process.settings, person.id, adding=kept.size)
         storage.keep(session, incoming)
-        return _insert(session, person, kept, report, name, format)
-
-    dataset_id = once(
-        session,
-        user_id=person.id,
-        key=key,
-        body_sha256=fingerprint("POST", path, kept.sha256.encode()),
-        now=now,
-        make=make,
-    )
+        dataset_id = _insert(session, person, kept, report, name, format)
+        sent.remember(session, dataset_id)
     session.flush()
     dataset = session.get(Dataset, dataset_id)
     assert dataset is not None

@@ -12,7 +12,7 @@ from api.files.schemas import ModelFile, ModelView
 from api.files.storage_use import require_room
 from api.files.store import StoreEntry
 from api.web.bells import Bells
-from api.web.idempotency import fingerprint, once
+from api.web.idempotency import keyed
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
@@ -63,23 +63,16 @@ def keep_model(
 ) -> ModelView:
     """Insert a model and keep its files, once for each key. Raises Conflict, StorageFull."""
     content = "".join(f"{path} {kept.sha256}\n" for path, kept in files)
-
-    def make() -> str:
+    sent = keyed(person, key, f"/v1/models?name={name}", content.encode())
+    model_id = sent.begin(session)
+    if model_id is None:
         _refuse_taken(session, person, name)
         require_room(
             session, process.settings, person.id, adding=sum(kept.size for _, kept in files)
         )
         storage.keep(session, *check.files.values())
-        return _insert(session, person, check, files, name)
-
-    model_id = once(
-        session,
-        user_id=person.id,
-        key=key,
-        body_sha256=fingerprint("POST", f"/v1/models?name={name}", content.encode()),
-        now=utc_now(),
-        make=make,
-    )
+        model_id = _insert(session, person, check, files, name)
+        sent.remember(session, model_id)
     session.flush()
     model = session.get(Model, model_id)
     assert model is not None

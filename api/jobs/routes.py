@@ -28,7 +28,7 @@ from api.jobs.submission import (
     require_runnable,
 )
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, KeyedRequest, keyed
 from api.web.identity import Person
 from api.web.owners import Whose, of_whom
 from api.web.paging import cut
@@ -79,8 +79,7 @@ def create_job(
         process,
         person,
         spec,
-        key=key,
-        body_sha256=fingerprint("POST", "/v1/jobs", raw),
+        sent=keyed(person, key, "/v1/jobs", raw),
         cloned_from=None,
     )
     return _answer(job, 201, standing)
@@ -205,8 +204,8 @@ def clone_job(
     for field in ("lease", "leases"):
         old.pop(field, None)  # its hours are the old job's; name one to use one
     merged = overridden(old, changes)
-    body_sha256 = fingerprint(
-        "POST", f"/v1/jobs/{job_id}/clone", json.dumps(changes, sort_keys=True).encode()
+    sent = keyed(
+        person, key, f"/v1/jobs/{job_id}/clone", json.dumps(changes, sort_keys=True).encode()
     )
     spec = read_spec(SpecText(value=merged, lines={}))
     standing = process.limits.count_submission(person.id)
@@ -214,8 +213,7 @@ def clone_job(
         process,
         person,
         spec,
-        key=key,
-        body_sha256=body_sha256,
+        sent=sent,
         cloned_from=original.id,
     )
     return _answer(job, 201, standing)
@@ -247,8 +245,7 @@ def _submit(
     person: Person,
     spec: AnyJobSpec,
     *,
-    key: str | None,
-    body_sha256: str,
+    sent: KeyedRequest,
     cloned_from: str | None,
 ) -> JobView:
     with process.read() as session:
@@ -259,9 +256,8 @@ def _submit(
         submission.submit,
         process,
         person,
-        body_sha256,
+        sent,
         cloned_from,
-        key=key,
         planned=planned,
         chosen=chosen,
         now=now,

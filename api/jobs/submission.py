@@ -18,7 +18,7 @@ from api.jobs.plan_cache import PlanCache, PlanOnClass, classes_on_offer
 from api.jobs.schemas import JobView
 from api.web.bells import Bells
 from api.web.errors import InvalidRequest, validation_items
-from api.web.idempotency import once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.process import Process
 from api.web.schemas import ProblemItem
@@ -480,25 +480,20 @@ def submit(
     bells: Bells,
     process: Process,
     person: Person,
-    body_sha256: str,
+    sent: KeyedRequest,
     cloned_from: str | None,
     *,
-    key: str | None,
     planned: PlannedSpec,
     chosen: PlanOnClass,
     now: datetime,
 ) -> JobView:
     """Insert a planned job, once for each key. Raises TooMany, StorageFull."""
-    made: list[JobView] = []
-
-    def make() -> str:
-        check_queue(session, person.id, process.settings.max_queued_jobs)
-        require_room(session, process.settings, person.id)
-        bells.scheduler = True
-        made.append(
-            insert_job(session, planned, chosen, owner=person, cloned_from=cloned_from, now=now)
-        )
-        return made[0].id
-
-    job_id = once(session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make)
-    return made[0] if made else show_job(session, job_id, person)
+    job_id = sent.begin(session)
+    if job_id is not None:
+        return show_job(session, job_id, person)
+    check_queue(session, person.id, process.settings.max_queued_jobs)
+    require_room(session, process.settings, person.id)
+    bells.scheduler = True
+    job = insert_job(session, planned, chosen, owner=person, cloned_from=cloned_from, now=now)
+    sent.remember(session, job.id)
+    return job

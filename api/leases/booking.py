@@ -32,7 +32,7 @@ from api.leases.schemas import (
 from api.web import audit
 from api.web.bells import Bells
 from api.web.errors import InvalidRequest
-from api.web.idempotency import once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.schemas import ProblemItem
 from core.base.clock import utc_now
@@ -323,17 +323,13 @@ def book_once(
     wanted: NewLease,
     person: Person,
     *,
-    key: str | None,
-    body_sha256: str,
+    sent: KeyedRequest,
 ) -> LeaseView:
     """Book a block, once for each key, and show its first lease. Raises as `book`."""
-
-    def make() -> str:
-        return book(session, person, wanted, now=utc_now())
-
-    lease_id = once(
-        session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
-    )
+    lease_id = sent.begin(session)
+    if lease_id is None:
+        lease_id = book(session, person, wanted, now=utc_now())
+        sent.remember(session, lease_id)
     bells.scheduler = True
     return show_lease(session, lease_id, person)
 

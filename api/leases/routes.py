@@ -19,7 +19,7 @@ from api.leases.schemas import (
     VerdictView,
 )
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.owners import Whose, of_whom
 from api.web.paging import page
 from api.web.process import ProcessDep
@@ -48,9 +48,9 @@ def book_lease(
     If several people ask for an hour, one of them gets it. Several nodes are booked all or none;
     the answer is the first of their leases, and the others name it as `together`.
     """
-    body_sha256 = fingerprint("POST", "/v1/leases", wanted.model_dump_json().encode())
+    sent = keyed(person, key, "/v1/leases", wanted.model_dump_json().encode())
 
-    return process.transact(booking.book_once, wanted, person, key=key, body_sha256=body_sha256)
+    return process.transact(booking.book_once, wanted, person, sent=sent)
 
 
 @router.get("", summary="List leases")

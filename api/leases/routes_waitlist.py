@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from api.leases import waits
 from api.leases.schemas import LeaseView, NewWait, WaitView
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey, fingerprint, made_before
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -27,12 +27,12 @@ def join_waitlist(
     they are told. An entry that no waiting can fulfil is refused, with the reasons for
     which a booking is refused.
     """
-    body_sha256 = fingerprint("POST", "/v1/waitlist", wanted.model_dump_json().encode())
+    sent = keyed(person, key, "/v1/waitlist", wanted.model_dump_json().encode())
     with process.read() as session:  # it may take a while, so not where others wait to write
-        if made_before(session, user_id=person.id, key=key, body_sha256=body_sha256) is None:
+        if sent.made_before(session) is None:
             waits.require_hope(session, person, wanted, now=utc_now())
 
-    return process.transact(waits.join, wanted, person, key=key, body_sha256=body_sha256)
+    return process.transact(waits.join, wanted, person, sent=sent)
 
 
 @router.get("", summary="List my waitlist entries")

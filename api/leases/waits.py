@@ -12,7 +12,7 @@ from api.leases.booking import refusal_of
 from api.leases.lease_views import show_lease
 from api.leases.schemas import Block, LeaseView, NewWait, OfferView, WaitView
 from api.web.bells import Bells
-from api.web.idempotency import once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import cut
 from api.web.process import Process
@@ -36,17 +36,13 @@ def join(
     wanted: NewWait,
     person: Person,
     *,
-    key: str | None,
-    body_sha256: str,
+    sent: KeyedRequest,
 ) -> WaitView:
     """Insert a waitlist entry, once for each key. Raises Conflict for too many."""
-
-    def make() -> str:
-        return _join(session, person, wanted)
-
-    wait_id = once(
-        session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
-    )
+    wait_id = sent.begin(session)
+    if wait_id is None:
+        wait_id = _join(session, person, wanted)
+        sent.remember(session, wait_id)
     bells.scheduler = True
     return _view(session, session.get_one(Wait, wait_id))
 

@@ -9,7 +9,7 @@ from api.people.schemas import GrantView, NewGrant
 from api.people.users import find_user
 from api.web import audit
 from api.web.bells import Bells
-from api.web.idempotency import once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.schemas import Page
@@ -39,13 +39,12 @@ def create_grant(
     wanted: NewGrant,
     person: Person,
     *,
-    key: str | None,
+    sent: KeyedRequest,
     now: datetime,
-    body_sha256: str,
 ) -> GrantView:
     """Insert an exception, once for each key."""
-
-    def make() -> str:
+    grant_id = sent.begin(session)
+    if grant_id is None:
         user = find_user(session, wanted.user, param="user")
         grant = Grant(
             id=new_id(IdKind.GRANT),
@@ -71,11 +70,8 @@ def create_grant(
             why=wanted.why,
         )
         session.flush()
-        return grant.id
-
-    grant_id = once(
-        session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
-    )
+        grant_id = grant.id
+        sent.remember(session, grant_id)
     return _show(session, grant_id)
 
 

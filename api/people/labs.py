@@ -10,7 +10,7 @@ from api.people.schemas import LabChange, LabView, NewLab, NewMember
 from api.people.users import find_lab, find_user
 from api.web import audit
 from api.web.bells import Bells
-from api.web.idempotency import once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.schemas import Page
@@ -38,13 +38,12 @@ def create_lab(
     wanted: NewLab,
     person: Person,
     *,
-    key: str | None,
+    sent: KeyedRequest,
     now: datetime,
-    body_sha256: str,
 ) -> LabView:
     """Insert a lab, once for each key. Raises Conflict for a name that is taken."""
-
-    def make() -> str:
+    lab_id = sent.begin(session)
+    if lab_id is None:
         lab = Lab(
             id=new_id(IdKind.LAB),
             name=wanted.name,
@@ -62,9 +61,8 @@ def create_lab(
                 param="name",
             ) from error
         audit.record(session, person.id, "lab.add", lab.id, now=now, name=lab.name)
-        return lab.id
-
-    lab_id = once(session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make)
+        lab_id = lab.id
+        sent.remember(session, lab_id)
     return _view(session, find_lab(session, lab_id))
 
 

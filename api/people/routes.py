@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from api.people import users
 from api.people.schemas import LinkView, Me, Move, MoveView, MyChange, NewUser, UserChange, UserView
 from api.web.auth import AdminOnly, SignedIn, StaffOnly
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.passwords import hash_password, verify_password
 from api.web.process import ProcessDep
 from api.web.schemas import Page
@@ -77,16 +77,15 @@ def create_user(
     password_hash = hash_password(wanted.password) if wanted.password else None
     zone = users.checked_zone(wanted.zone)
     now = utc_now()
-    body_sha256 = fingerprint("POST", "/v1/users", wanted.model_dump_json().encode())
+    sent = keyed(person, key, "/v1/users", wanted.model_dump_json().encode())
     return process.transact(
         users.create_user,
         wanted,
         person,
-        key=key,
         password_hash=password_hash,
         zone=zone,
         now=now,
-        body_sha256=body_sha256,
+        sent=sent,
     )
 
 

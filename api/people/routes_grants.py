@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from api.people import grants
 from api.people.schemas import GrantView, NewGrant
 from api.web.auth import SignedIn, StaffOnly
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -58,10 +58,8 @@ def create_grant(
             param="rule",
         )
     now = utc_now()
-    body_sha256 = fingerprint("POST", "/v1/grants", wanted.model_dump_json().encode())
-    return process.transact(
-        grants.create_grant, wanted, person, key=key, now=now, body_sha256=body_sha256
-    )
+    sent = keyed(person, key, "/v1/grants", wanted.model_dump_json().encode())
+    return process.transact(grants.create_grant, wanted, person, now=now, sent=sent)
 
 
 @router.delete("/{grant_id}", status_code=204, summary="Revoke an exception")

@@ -5,7 +5,7 @@ from fastapi import APIRouter
 from api.people import labs
 from api.people.schemas import LabChange, LabView, NewLab, NewMember
 from api.web.auth import AdminOnly, SignedIn
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -29,10 +29,8 @@ def create_lab(
 ) -> LabView:
     """Make a lab without members."""
     now = utc_now()
-    body_sha256 = fingerprint("POST", "/v1/labs", wanted.model_dump_json().encode())
-    return process.transact(
-        labs.create_lab, wanted, person, key=key, now=now, body_sha256=body_sha256
-    )
+    sent = keyed(person, key, "/v1/labs", wanted.model_dump_json().encode())
+    return process.transact(labs.create_lab, wanted, person, now=now, sent=sent)
 
 
 @router.patch("/{lab_id}", summary="Change a lab's weight or groups")

@@ -13,7 +13,7 @@ from api.people.schemas import LinkView, Me, Move, MoveView, MyChange, NewUser, 
 from api.web import audit
 from api.web.bells import Bells
 from api.web.credentials import issue_link, sign_out_everywhere
-from api.web.idempotency import once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
@@ -104,15 +104,14 @@ def create_user(
     wanted: NewUser,
     person: Person,
     *,
-    key: str | None,
+    sent: KeyedRequest,
     password_hash: str | None,
     zone: str,
     now: datetime,
-    body_sha256: str,
 ) -> UserView:
     """Insert a person, once for each key. Raises Conflict for a name or address that is taken."""
-
-    def make() -> str:
+    user_id = sent.begin(session)
+    if user_id is None:
         user = User(
             id=new_id(IdKind.USER),
             name=wanted.name,
@@ -128,9 +127,8 @@ def create_user(
         audit.record(
             session, person.id, "user.add", user.id, now=now, name=user.name, role=user.role
         )
-        return user.id
-
-    user_id = once(session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make)
+        user_id = user.id
+        sent.remember(session, user_id)
     return UserView.model_validate(session.get(User, user_id))
 
 

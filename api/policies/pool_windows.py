@@ -12,7 +12,7 @@ from api.policies import policy_report
 from api.policies.schemas import NewWindow, WindowChange, WindowPlan, WindowView
 from api.web import audit
 from api.web.bells import Bells
-from api.web.idempotency import once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.schemas import Page
 from core.base.errors import BadRequest, Conflict, NotFound
@@ -36,13 +36,12 @@ def add_window(
     wanted: NewWindow,
     person: Person,
     *,
-    key: str | None,
+    sent: KeyedRequest,
     now: datetime,
-    body_sha256: str,
 ) -> WindowView:
     """Insert a window, once for each key. Raises NotFound, Conflict."""
-
-    def make() -> str:
+    made = sent.begin(session)
+    if made is None:
         policy = _locked(session, wanted.policy)
         row = PoolWindow(
             id=new_id(IdKind.WINDOW),
@@ -59,9 +58,8 @@ def add_window(
         session.add(row)
         _note(session, person, "window.add", row, now=now)
         session.flush()
-        return row.id
-
-    made = once(session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make)
+        made = row.id
+        sent.remember(session, made)
     bells.scheduler = True
     return _view(session.get_one(PoolWindow, made))
 

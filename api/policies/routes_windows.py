@@ -9,7 +9,7 @@ from api.policies import pool_windows
 from api.policies.pool_windows import Orphans
 from api.policies.schemas import NewWindow, WindowChange, WindowPlan, WindowView
 from api.web.auth import SignedIn, StaffOnly
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import PlainText
@@ -37,10 +37,8 @@ def add_window(
     """Add a window in which leases may lie on some pools. The document is not changed: its next
     version brings its own windows again."""
     now = utc_now()
-    body_sha256 = fingerprint("POST", "/v1/windows", wanted.model_dump_json().encode())
-    return process.transact(
-        pool_windows.add_window, wanted, person, key=key, now=now, body_sha256=body_sha256
-    )
+    sent = keyed(person, key, "/v1/windows", wanted.model_dump_json().encode())
+    return process.transact(pool_windows.add_window, wanted, person, now=now, sent=sent)
 
 
 @router.patch("/{window_id}", summary="Change a window")

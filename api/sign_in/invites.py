@@ -13,14 +13,13 @@ from api.sign_in.sessions import start_session
 from api.web import audit
 from api.web.bells import Bells
 from api.web.credentials import digest
-from api.web.idempotency import made_before, remember
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from core.base.ids import IdKind, new_id
-from core.leases.situation import lock_user
 from core.tables.kinds import Role
 from core.tables.people import Invite, Lab, Membership, User
 
@@ -31,14 +30,12 @@ def create_invite(
     wanted: NewInvite,
     person: Person,
     *,
-    key: str | None,
-    body_sha256: str,
+    sent: KeyedRequest,
     now: datetime,
     secret: str,
 ) -> InviteView:
     """Insert an invitation. Raises Conflict for a repeated request, Forbidden, NotFound."""
-    lock_user(session, person.id)
-    known = made_before(session, user_id=person.id, key=key, body_sha256=body_sha256)
+    known = sent.begin(session)
     if known is not None:
         raise Conflict(
             f"This request already created {known}, and its link was shown then. Take "
@@ -67,14 +64,7 @@ def create_invite(
         lab=lab.name if lab else None,
         email=wanted.email,
     )
-    remember(
-        session,
-        user_id=person.id,
-        key=key,
-        body_sha256=body_sha256,
-        subject=invite.id,
-        now=now,
-    )
+    sent.remember(session, invite.id)
     session.flush()
     return _view(session, invite, now)
 

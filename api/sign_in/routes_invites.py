@@ -8,7 +8,7 @@ from api.sign_in.schemas import InviteAnswer, InviteMade, InviteView, NewInvite,
 from api.sign_in.sign_ins import Watched, address_of
 from api.web.auth import Public, SignedIn, refuse_cross_site, set_session_cookie
 from api.web.credentials import new_secret
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.passwords import hash_password
 from api.web.process import ProcessDep
 from api.web.schemas import Page
@@ -28,13 +28,12 @@ def create_invite(
     """
     now = utc_now()
     secret = new_secret()
-    body_sha256 = fingerprint("POST", "/v1/invites", wanted.model_dump_json().encode())
+    sent = keyed(person, key, "/v1/invites", wanted.model_dump_json().encode())
     view = process.transact(
         invites.create_invite,
         wanted,
         person,
-        key=key,
-        body_sha256=body_sha256,
+        sent=sent,
         now=now,
         secret=secret,
     )

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from api.sign_in import tokens
 from api.sign_in.schemas import NewToken, TokenMade, TokenView
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey, fingerprint
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.identity import Person
 from api.web.process import ProcessDep
 from api.web.schemas import Page
@@ -31,13 +31,12 @@ def create_token(
     now = utc_now()
     lifetime = timedelta(days=wanted.expires_in_days)
     _refuse_wider(person, wanted, ends_at=now + lifetime)
-    body_sha256 = fingerprint("POST", "/v1/tokens", wanted.model_dump_json().encode())
+    sent = keyed(person, key, "/v1/tokens", wanted.model_dump_json().encode())
     return process.transact(
         tokens.create_token,
         wanted,
         person,
-        key=key,
-        body_sha256=body_sha256,
+        sent=sent,
         now=now,
         lifetime=lifetime,
     )

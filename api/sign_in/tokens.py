@@ -10,12 +10,11 @@ from api.sign_in.sessions import token_made
 from api.web import audit
 from api.web.bells import Bells
 from api.web.credentials import has_not_ended, issue_token, revoke
-from api.web.idempotency import made_before, remember
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.schemas import Page
 from core.base.errors import Conflict, NotFound
-from core.leases.situation import lock_user
 from core.tables.kinds import Scope, TokenKind
 from core.tables.people import Token, User
 
@@ -28,14 +27,12 @@ def create_token(
     wanted: NewToken,
     person: Person,
     *,
-    key: str | None,
-    body_sha256: str,
+    sent: KeyedRequest,
     now: datetime,
     lifetime: timedelta,
 ) -> TokenMade:
     """Insert an API token. Raises Conflict for a repeated request, and for too many tokens."""
-    lock_user(session, person.id)
-    known = made_before(session, user_id=person.id, key=key, body_sha256=body_sha256)
+    known = sent.begin(session)
     if known is not None:
         raise Conflict(
             f"This request already created {known}, and its secret was shown then. Delete "
@@ -53,14 +50,7 @@ def create_token(
         scopes=[scope for scope in Scope if scope in wanted.scopes],
         made_with=person.made_with,
     )
-    remember(
-        session,
-        user_id=person.id,
-        key=key,
-        body_sha256=body_sha256,
-        subject=token.id,
-        now=now,
-    )
+    sent.remember(session, token.id)
     audit.record(
         session,
         person.id,

@@ -17,7 +17,7 @@ from api.studies.study_submission import asked_for, plan_study
 from api.watching.hub import Hub
 from api.watching.routes_stream import STREAM, event_stream
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.owners import Whose
 from api.web.process import ProcessDep
 from api.web.schemas import Page
@@ -63,17 +63,16 @@ def create_study(
     with process.read() as session:
         variants = plan_study(session, process.service(PlanCache), asked, user_id=person.id)
     now = utc_now()
+    sent = keyed(person, key, f"/v1/studies?{request.url.query}", raw)
     return process.transact(
         studies.submit_study,
-        request,
         person,
         process,
-        key=key,
+        sent=sent,
         variants=variants,
         now=now,
         name=spec.name,
         asked=asked,
-        raw=raw,
     )
 
 

@@ -5,7 +5,6 @@ from datetime import datetime
 
 from sqlalchemy import Select, insert, select
 from sqlalchemy.orm import Session
-from starlette.requests import Request
 
 from api.files.storage_use import require_room
 from api.jobs.job_views import UNREAD
@@ -15,7 +14,7 @@ from api.studies.job_curves import curve_of, looks_of, step_times_of
 from api.studies.schemas import StudyJobView, StudyReport, StudyView
 from api.studies.study_submission import StudySpecs, Variant
 from api.web.bells import Bells
-from api.web.idempotency import fingerprint, once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.owners import of_whom
 from api.web.paging import page
@@ -35,20 +34,18 @@ from strategies.plan.trust.scaling import StudyRun, label_of, measure, summary
 def submit_study(
     session: Session,
     bells: Bells,
-    request: Request,
     person: Person,
     process: Process,
     *,
-    key: str | None,
+    sent: KeyedRequest,
     variants: Sequence[Variant],
     now: datetime,
     name: str,
     asked: StudySpecs,
-    raw: bytes,
 ) -> StudyView:
     """Insert a study with its jobs, once for each key. Raises TooMany, StorageFull."""
-
-    def make() -> str:
+    study_id = sent.begin(session)
+    if study_id is None:
         check_queue(session, person.id, process.settings.max_queued_jobs, adding=len(variants))
         require_room(session, process.settings, person.id)
         bells.scheduler = True
@@ -62,16 +59,8 @@ def submit_study(
         session.add(study)
         session.flush()
         _insert_jobs(session, study, variants, person, now)
-        return study.id
-
-    study_id = once(
-        session,
-        user_id=person.id,
-        key=key,
-        body_sha256=fingerprint("POST", f"/v1/studies?{request.url.query}", raw),
-        now=now,
-        make=make,
-    )
+        study_id = study.id
+        sent.remember(session, study_id)
     return _view(session, *_find(session, study_id, person))
 
 

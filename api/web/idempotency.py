@@ -4,8 +4,7 @@ The key is remembered in the transaction that creates. The user's row is locked 
 up, so that of two requests at once the second waits, and then finds the first.
 """
 
-from collections.abc import Callable
-from datetime import datetime
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
 
@@ -13,6 +12,8 @@ from fastapi import Header
 from sqlalchemy import bindparam, insert, select
 from sqlalchemy.orm import Session
 
+from api.web.identity import Person
+from core.base.clock import utc_now
 from core.base.errors import BadRequest
 from core.leases.situation import lock_user
 from core.tables.processes import IdempotentAnswer
@@ -33,68 +34,55 @@ ANSWER = select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
 )
 
 
-def fingerprint(method: str, path: str, body: bytes) -> str:
-    """Return a hash that two requests with the same key must have in common."""
-    return sha256(b"\n".join([method.encode(), path.encode(), body])).hexdigest()
+@dataclass(frozen=True)
+class KeyedRequest:
+    """A request that makes something. Sent again with its key, it makes nothing new."""
+
+    user_id: str
+    key: str | None
+    body_sha256: str
+    """Hash that two requests with the same key must have in common."""
+
+    def begin(self, session: Session) -> str | None:
+        """Lock the sender's row; return the id of the row that this request made before, or None.
+
+        Raises BadRequest if the key was used for another request.
+        """
+        lock_user(session, self.user_id)
+        return self.made_before(session)
+
+    def made_before(self, session: Session) -> str | None:
+        """Return the id of the row that this request made before, or None. Raises BadRequest."""
+        if self.key is None:
+            return None
+        found = session.execute(ANSWER, {"user_id": self.user_id, "key": self.key}).one_or_none()
+        if found is None:
+            return None
+        if found.body_sha256 != self.body_sha256:
+            raise BadRequest(
+                "This key was already used for a different request, which created "
+                f"{found.subject}. Choose a new key.",
+                code="idempotency_mismatch",
+                param="Idempotency-Key",
+            )
+        subject: str = found.subject
+        return subject
+
+    def remember(self, session: Session, subject: str) -> None:
+        """Remember the id of the row that this request made, in the same transaction."""
+        if self.key is None:
+            return
+        row = {
+            "user_id": self.user_id,
+            "key": self.key,
+            "body_sha256": self.body_sha256,
+            "subject": subject,
+            "created_at": utc_now(),
+        }
+        session.connection().execute(insert(IdempotentAnswer), row)
 
 
-def made_before(session: Session, *, user_id: str, key: str | None, body_sha256: str) -> str | None:
-    """Return the id of what an earlier request with this key made; None if there was none.
-
-    Call it under `lock_user`. Raises BadRequest if that request had another body.
-    """
-    if key is None:
-        return None
-    found = session.execute(ANSWER, {"user_id": user_id, "key": key}).one_or_none()
-    if found is None:
-        return None
-    if found.body_sha256 != body_sha256:
-        raise BadRequest(
-            "This key was already used for a different request, which created "
-            f"{found.subject}. Choose a new key.",
-            code="idempotency_mismatch",
-            param="Idempotency-Key",
-        )
-    subject: str = found.subject
-    return subject
-
-
-def remember(
-    session: Session,
-    *,
-    user_id: str,
-    key: str | None,
-    body_sha256: str,
-    subject: str,
-    now: datetime,
-) -> None:
-    """Remember what a request made, in the same transaction."""
-    if key is None:
-        return
-    row = {
-        "user_id": user_id,
-        "key": key,
-        "body_sha256": body_sha256,
-        "subject": subject,
-        "created_at": now,
-    }
-    session.connection().execute(insert(IdempotentAnswer), row)
-
-
-def once(
-    session: Session,
-    *,
-    user_id: str,
-    key: str | None,
-    body_sha256: str,
-    now: datetime,
-    make: Callable[[], str],
-) -> str:
-    """Return the id of what this request makes, or of what it made the first time."""
-    lock_user(session, user_id)
-    known = made_before(session, user_id=user_id, key=key, body_sha256=body_sha256)
-    if known is not None:
-        return known
-    subject = make()
-    remember(session, user_id=user_id, key=key, body_sha256=body_sha256, subject=subject, now=now)
-    return subject
+def keyed(person: Person, key: str | None, path: str, body: bytes) -> KeyedRequest:
+    """Return a POST of this person, known by its key, its path and its body."""
+    body_sha256 = sha256(b"\n".join([b"POST", path.encode(), body])).hexdigest()
+    return KeyedRequest(person.id, key, body_sha256)

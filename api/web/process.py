@@ -1,9 +1,10 @@
 """Resources of one API process, and access of its requests to the database.
 
-Handlers open their session themselves, in one `with`, and the commit is the end of that block: it
-is over before the answer leaves. A session that is a FastAPI dependency would be opened in one
-thread of the pool and used in another; forty requests that wait for SQLite's writer lock would then
-hold every thread, and the one that has the lock would find none to run in.
+Handlers read in one `with process.read()`, and write by `process.transact(work, ...)`, which
+commits before the answer leaves and tries again after a deadlock. A session that is a FastAPI
+dependency would be opened in one thread of the pool and used in another; forty requests that wait
+for SQLite's writer lock would then hold every thread, and the one that has the lock would find
+none to run in.
 """
 
 import random
@@ -63,7 +64,7 @@ class Process:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[tuple[Session, Bells]]:
+    def _write(self) -> Iterator[tuple[Session, Bells]]:
         """Yield a session that commits at the end of the block, and bells that ring after it."""
         bells = Bells()
         with self.database.write() as session:
@@ -83,13 +84,13 @@ class Process:
         deadlock it is tried again, twice at most, so it must change nothing but rows."""
         for pause_s in PAUSES_S:
             try:
-                with self.write() as (session, bells):
+                with self._write() as (session, bells):
                     return work(session, bells, *args, **kwargs)
             except DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) not in DEADLOCKS:
                     raise
             time.sleep(pause_s * random.random())
-        with self.write() as (session, bells):
+        with self._write() as (session, bells):
             return work(session, bells, *args, **kwargs)
 
     @property

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from api.leases import booking
 from api.leases.schemas import Block
-from api.web.idempotency import lock_user, once
+from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import HourTaken
@@ -38,17 +38,13 @@ PATIENCE_S = 60.0
 def send(yard: Yard, person: Person, node: str, more: int, key: str) -> str:
     """What POST /v1/leases does in its transaction, with an Idempotency-Key."""
     block = Block(node=node, start=yard.start + more * HOUR, hours=1)
+    sent = KeyedRequest(person.id, key, f"{node} {more}")
     with yard.database.write() as session:
-        lock_user(session, person.id)
-        now = utc_now()
-        return once(
-            session,
-            user_id=person.id,
-            key=key,
-            body_sha256=f"{node} {more}",
-            now=now,
-            make=lambda: booking.book(session, person, block, now=now),
-        )
+        lease_id = sent.begin(session)
+        if lease_id is None:
+            lease_id = booking.book(session, person, block, now=utc_now())
+            sent.remember(session, lease_id)
+        return lease_id
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
