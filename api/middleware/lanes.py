@@ -81,7 +81,8 @@ LIMITS = {
     # 191 who press the button at once, at 0.1 s for a hash, and at three times that beside others.
     LaneKind.SIGN_INS: Limit(4, 512, 60.0),
     LaneKind.PROVIDER: Limit(8, 256, 20.0),  # these wait for another server
-    LaneKind.READS: Limit(2, 256, 4.0),
+    # Somebody waits for a page: refused, it would be an error that they reload at once.
+    LaneKind.READS: Limit(2, 256, 10.0),
     LaneKind.LONG_READS: Limit(2, 64, 10.0),
     # The line is for what one page asks for together: refused in part, it would ask again for ever.
     LaneKind.BACKGROUND: Limit(1, 8, 1.0),
