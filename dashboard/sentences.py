@@ -32,9 +32,9 @@ OUTCOME_FAMILY = {
 
 VERDICT_FAMILY = {"pass": "good", "fail": "bad"}
 STUDY_KINDS = {
-    "strong": "strong scaling: the batch stays",
-    "weak": "weak scaling: the batch grows with the ranks",
-    "schedules": "pipeline schedules: ranks and batch stay",
+    "strong": "strong scaling: the batch size stays",
+    "weak": "weak scaling: the batch size grows with the ranks",
+    "schedules": "pipeline schedules: ranks and batch size stay",
 }
 
 
@@ -65,14 +65,15 @@ def certificate_sentence(job: Job) -> str:
     if found is not None:
         steps = counted(found.steps, "step")
         if found.verdict == "pass":
-            return f"Over the first {steps} loss and gradient norm are those of one rank."
+            return f"Over the first {steps}, loss and gradient norm match those of one rank."
         if found.verdict == "fail":
             return (
-                f"Over the first {steps} this is not the curve of one rank. That stops no job, but "
-                "do not trust this layout before the cause is known."
+                f"Over the first {steps}, the curve differs from that of one rank. The job "
+                "continues, but do not trust this layout before the cause is known."
             )
         return (
-            f"{found.strategy} promises no curve, so the first {steps} are shown without verdict."
+            f"{found.strategy} promises no particular curve, so the first {steps} are shown "
+            "without a verdict."
         )
     verify = job.spec.get("verify")
     asked = verify.get("steps") if isinstance(verify, dict) else None
@@ -107,12 +108,12 @@ def event_title(event: Event) -> str:
 def jobs_sentence(me: Me) -> str:
     """Return the number of running and waiting jobs, the first sentence on the list of jobs."""
     if me.running == 0 and me.queued == 0:
-        return "Nothing of yours runs or waits."
-    runs = "1 job runs" if me.running == 1 else f"{me.running:,} jobs run"
-    waits = "1 waits" if me.queued == 1 else f"{me.queued:,} wait"
+        return "You have no running or waiting jobs."
+    runs = "1 job is running" if me.running == 1 else f"{me.running:,} jobs are running"
+    waits = "1 is waiting" if me.queued == 1 else f"{me.queued:,} are waiting"
     if me.running == 0:
-        return f"No job runs, {waits}."
-    return f"{runs}, {waits}." if me.queued else f"{runs}, none waits."
+        return f"No job is running, {waits}."
+    return f"{runs}, {waits}." if me.queued else f"{runs}, none is waiting."
 
 
 def nodes_sentence(nodes: list[Node]) -> str:

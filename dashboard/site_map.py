@@ -166,7 +166,9 @@ def _answering(app: ASGIApp, page: Page) -> Callable[[Request], Awaitable[Respon
                 return _to_login(viewer)
             raise
         except TooLarge:
-            return PlainTextResponse("This form is larger than 1,000,000 bytes.", status_code=413)
+            return PlainTextResponse(
+                "This form is larger than the limit of 1,000,000 bytes.", status_code=413
+            )
 
     return answer
 

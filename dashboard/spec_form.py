@@ -166,9 +166,11 @@ def merged(spec: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
 def read_yaml(text: str) -> dict[str, Any]:
     """Return the content of a text. Raises Unreadable; the API reads it more strictly still."""
     if len(text) > MOST_CHARACTERS:
-        raise Unreadable(f"A spec has no more than {MOST_CHARACTERS:,} characters.")
+        raise Unreadable(f"A spec may have at most {MOST_CHARACTERS:,} characters.")
     if DIRECTIVE.search(text):  # libyaml compares each with all before it
-        raise Unreadable("Directives, lines that begin with %, are not taken here.")
+        raise Unreadable(
+            "YAML directives (lines that begin with %) are not supported. Remove them."
+        )
     try:
         _refuse_events(text)
         found = yaml.load(text, Loader=yaml.CSafeLoader)
@@ -178,7 +180,7 @@ def read_yaml(text: str) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise Unreadable(str(error)) from None
     if not isinstance(found, dict):
-        raise Unreadable("A spec is a list of fields, such as `name: my-job`.")
+        raise Unreadable("A spec must be a mapping of fields, such as `name: my-job`.")
     return {str(name): value for name, value in found.items()}
 
 
@@ -188,7 +190,7 @@ def _refuse_events(text: str) -> None:
     for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
-            raise Unreadable(f"Line {line}: aliases are not taken here.")
+            raise Unreadable(f"Line {line}: YAML aliases are not supported. Write the value out.")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -196,7 +198,7 @@ def _refuse_events(text: str) -> None:
         if depth > MOST_DEPTH:
             raise Unreadable(f"Line {line}: nested more than {MOST_DEPTH} levels deep.")
         if count > MOST_EVENTS:
-            raise Unreadable(f"Line {line}: a spec has no more than {MOST_EVENTS:,} parts.")
+            raise Unreadable(f"Line {line}: a spec may have at most {MOST_EVENTS:,} parts.")
 
 
 def _object(part: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -64,7 +64,7 @@ async def answer(request: Request) -> Response:
     path = str(request.path_params["path"])
     file = files().get(VERSIONED.sub("", path))
     if file is None:
-        return PlainTextResponse("There is no such file.", status_code=404)
+        return PlainTextResponse("This file does not exist.", status_code=404)
     headers = {
         "ETag": file.etag,
         "Cache-Control": FOR_EVER if path.startswith(version()) else "no-cache",

@@ -43,7 +43,7 @@ MANIFEST = "manifest.json"
 FORMAT = 2
 READABLE = (1, 2)  # 1 had no keys
 PIECE = 1 << 20
-NOT_SENT = "The platform was restored from a backup; this may have been sent before."
+NOT_SENT = "The platform was restored from a backup; this notice may have been sent before."
 
 Say = Callable[[str], None]
 
@@ -80,7 +80,7 @@ class BackupManifest:
             return cls(**{**document, "tables": tables})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BackupFailed(
-                f"{folder} holds no finished backup: {MANIFEST} can't be read ({error})."
+                f"{folder} does not hold a finished backup: {MANIFEST} cannot be read ({error})."
             ) from error
 
 
@@ -150,13 +150,13 @@ def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say
     try:
         revision = equal_revision(manifest.revision)
     except UnknownRevision as error:
-        raise BackupFailed(f"{folder} can't be restored by this version. {error}") from error
+        raise BackupFailed(f"This version cannot restore {folder}. {error}") from error
     verify(folder, manifest)
-    say(f"The backup of {manifest.made_at} is whole.")
+    say(f"The backup of {manifest.made_at} is complete and undamaged.")
     with database.read() as session:
         if tables_of(session.connection()):
             raise BackupFailed(
-                f"{database.url.render_as_string()} is not empty. Restore into a new one."
+                f"{database.url.render_as_string()} is not empty. Restore into a new database."
             )
     if manifest.keys_sha256 is not None:
         verify_keys(keys, folder, manifest.keys_sha256)
@@ -178,8 +178,10 @@ def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say
             if table.name in manifest.tables:
                 found = dump_table(connection, table, None)
                 if found != manifest.tables[table.name]:
-                    raise BackupFailed(f"{table.name} is not what was saved; nothing was kept.")
-    say(f"{sum(d.rows for d in manifest.tables.values()):,} rows are as they were saved.")
+                    raise BackupFailed(
+                        f"{table.name} differs from the backup after the restore; nothing was kept."
+                    )
+    say(f"{sum(d.rows for d in manifest.tables.values()):,} rows are identical to the backup.")
     if revision != newest_revision():
         upgrade(database)
         say(f"The schema went from {revision} to {newest_revision()}.")
@@ -193,9 +195,9 @@ def _tell_of_secrets(database: Database, keys: Path, say: Say) -> None:
         lost = unopened(keys, _sealed(session.connection()))
     if lost:
         say(
-            f"{counted(lost, 'secret')} of users can't be opened: no key of theirs is here. Put "
-            f"the old platform's {KEYS} at {keys} before the API starts, or their owners set them "
-            "again."
+            f"{counted(lost, 'secret')} of users cannot be decrypted: the key is missing "
+            f"here. Put the old platform's {KEYS} at {keys} before the API starts, or ask the "
+            "owners to set them again."
         )
 
 
@@ -204,7 +206,10 @@ def _keep_notices(database: Database, made_at: datetime, say: Say) -> None:
     with database.write() as session:
         if read_only.state(session, now=made_at) is None:
             kept = keep_all(session, NOT_SENT, now=utc_now())
-            say(f"{kept:,} notices were on their way then; they are shown, and not sent again.")
+            say(
+                f"{kept:,} notices were waiting to be sent at the time of the backup; they "
+                "are shown, but not sent again."
+            )
 
 
 def verify(folder: Path, manifest: BackupManifest) -> None:

@@ -29,14 +29,17 @@ def back_up_keys(keys: Path, folder: Path, *, sealed: list[bytes], say: Say) -> 
         if not sealed:
             return None
         raise WrongKeys(
-            f"The database has {counted(len(sealed), 'secret')} of users, and {keys}, which opens "
-            "them, is missing. Is TRAINYARD_SECRETS_KEY right?"
+            f"The database has {counted(len(sealed), 'secret')} of users, and {keys}, which "
+            "decrypts them, is missing. Is TRAINYARD_SECRETS_KEY right?"
         )
     _copy_private(keys, saved)
     lost = unopened(saved, sealed)
     if lost:
-        say(f"Of users' secrets {lost:,} of {len(sealed):,} are opened by no key in {keys}.")
-    say(f"{KEYS} is in it: whoever can read the folder can open users' secrets.")
+        say(
+            f"{lost:,} of {len(sealed):,} secrets of users cannot be decrypted with any key "
+            f"in {keys}."
+        )
+    say(f"The backup contains {KEYS}: anybody who can read the folder can decrypt users' secrets.")
     return sha256_of(saved)
 
 
@@ -47,8 +50,8 @@ def verify_keys(keys: Path, folder: Path, sha256: str) -> None:
         raise WrongKeys(f"{KEYS} of the backup is damaged or missing. Use another backup.")
     if keys.exists() and not set(saved.read_text().split()) <= set(keys.read_text().split()):
         raise WrongKeys(
-            f"{keys} has other keys than the backup. Move it away, or put the lines of {saved} "
-            "below its own."
+            f"The keys in {keys} differ from those of the backup. Move the file away, or "
+            f"append the lines of {saved} to it."
         )
 
 

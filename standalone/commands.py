@@ -20,14 +20,14 @@ from worker.preparing.preflight import run as examine
 Data = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for everything the platform keeps. By default below your state folder.",
+        help="Folder for everything that the platform keeps. Default: below your state folder.",
         show_default=False,
     ),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
-        min=1, max=65535, show_default=False, help="Port of the API; by default the first free one."
+        min=1, max=65535, show_default=False, help="Port of the API. Default: the first free one."
     ),
 ]
 
@@ -52,12 +52,14 @@ def demo(data: Data = None) -> None:
 def login_link(
     name: Annotated[
         str | None,
-        typer.Argument(help="An administrator; by default the first one.", show_default=False),
+        typer.Argument(
+            help="Name of an administrator. Default: the first one.", show_default=False
+        ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="The platform's folder. By default the database of TRAINYARD_DATABASE_URL where "
+            help="The platform's folder. Default: the database of TRAINYARD_DATABASE_URL if "
             "that is set, else the folder below your state folder.",
             show_default=False,
         ),
@@ -97,12 +99,10 @@ def worker() -> None:
 def preflight(
     ranks: Annotated[
         int | None,
-        typer.Option(
-            min=2, max=64, show_default=False, help="By default one per GPU, or per core."
-        ),
+        typer.Option(min=2, max=64, show_default=False, help="Default: one per GPU, or per core."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Each collective once, as before an attempt.")
+        bool, typer.Option("--quick", help="Run run each collective once, as before an attempt.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON, for scripts.")

@@ -14,8 +14,8 @@ class AlreadyRunning(Exception):
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
-            f"A platform already runs on {path} ({holder or 'starting'}). "
-            "Use it, stop it, or choose another folder with --data."
+            f"A platform is already running on {path} ({holder or 'starting'}). Use it, stop "
+            "it, or choose another folder with --data."
         )
         self.holder = holder
 

@@ -105,7 +105,9 @@ def _sign_in(data: DataDirectory) -> str:
         if link is not None:
             return sessions.sign_in_by_link(nobody.connection, link.secret).secret
         if first is None:
-            raise DemoFailed("No administrator is enabled here. Name another folder with --data.")
+            raise DemoFailed(
+                "No administrator is enabled in this folder. Name another folder with --data."
+            )
         [secret] = parse_qs(urlsplit(first).query)["secret"]
         return sessions.start_first(nobody.connection, secret, _user_name()).secret
 
@@ -130,8 +132,8 @@ def _leave_a_way_in(
     """Print a link that signs in, and on a terminal keep the platform up; else say how."""
     if up is not None and not sys.stdout.isatty():
         console.print(
-            f"\nEverything is kept in {data.path}. `trainyard up{data.option}` goes on with it; "
-            f"`trainyard login-link{data.option}` prints a link that signs you in.",
+            f"\nEverything is kept in {data.path}. `trainyard up{data.option}` continues with "
+            f"it; `trainyard login-link{data.option}` prints a link that signs you in.",
             soft_wrap=True,
         )
         return
@@ -144,7 +146,7 @@ def _leave_a_way_in(
     if up is None:
         return
     with suppress(KeyboardInterrupt):
-        console.print(f"Ctrl-C stops everything; `trainyard up{data.option}` goes on with it.")
+        console.print(f"Ctrl-C stops everything; `trainyard up{data.option}` continues with it.")
         up.wait()
     console.print()
 

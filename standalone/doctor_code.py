@@ -54,8 +54,8 @@ def about_code(finding: Examiner, session: Session) -> Iterator[Finding]:
             "warn",
             f"{archive.owner}'s archive {archive.sha256[:12]} holds "
             f"{', '.join(archive.paths[:SHOWN])}{f' and {more:,} more' if more > 0 else ''}",
-            "Unless that was meant: its owner changes what is secret in it, and deletes it with "
-            f"`trainyard archives delete {archive.sha256[:12]}` once no job needs it.",
+            "Unless this is intended, its owner should change the secrets in it, and delete "
+            f"it with `trainyard archives delete {archive.sha256[:12]}` once no job needs it.",
         )
     if not found:
-        yield finding("code", "ok", "no archive holds hidden files, or keys by their names")
+        yield finding("code", "ok", "no archive has hidden files or files that are named like keys")

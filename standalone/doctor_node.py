@@ -82,8 +82,8 @@ def about_files() -> Finding:
         return finding(
             "nvme",
             "ok",
-            f"jobs cannot offload to files here: no {', no '.join(missing)}",
-            f"If they shall: apt install {' '.join(missing)}",
+            "jobs cannot offload to files here; missing: {', '.join(missing)}",
+            f"If jobs need it: apt install {' '.join(missing)}",
         )
     if async_io.is_built():
         return finding("nvme", "ok", "jobs can offload to files")
@@ -110,7 +110,7 @@ def about_sandbox() -> Iterator[Finding]:
         yield finding(
             "sandbox",
             "warn",
-            "none works: scripts of users are refused here, recipes run",
+            "none works: users' scripts are refused here; recipes run",
             f"Install bubblewrap. {ALLOW_NAMESPACES}",
         )
         return
@@ -132,7 +132,7 @@ def about_api(url: str) -> Iterator[Finding]:
             "api",
             "fail",
             f"{url} does not answer: {error}",
-            "Is TRAINYARD_API_URL right, and may this machine reach it?",
+            "Is TRAINYARD_API_URL right, and can this machine reach it?",
         )
         return
     if answer.status_code != 200:
@@ -140,7 +140,7 @@ def about_api(url: str) -> Iterator[Finding]:
             "api",
             "fail",
             f"{url} answers {answer.status_code}",
-            "421: add this name to TRAINYARD_ALLOWED_HOSTS of the API. Else look at its proxy.",
+            "421: add this name to TRAINYARD_ALLOWED_HOSTS of the API. Otherwise check its proxy.",
         )
         return
     yield finding("api", "ok", url)
@@ -150,7 +150,9 @@ def about_api(url: str) -> Iterator[Finding]:
         "clock",
         "ok" if right else "warn",
         f"{skew_s:+.0f} s from the API's",
-        "" if right else "Deadlines do not mind, certificates do: timedatectl set-ntp true",
+        ""
+        if right
+        else ("Deadlines are not affected, but certificates are: timedatectl set-ntp true"),
     )
 
 
@@ -175,8 +177,12 @@ def _about_gpus() -> Finding:
     return finding(
         "gpus",
         level,
-        "devices, but no driver that answers" if present else "none: CPU slots are offered",
-        "nvidia-smi says why; install the driver that fits the kernel." if present else "",
+        "GPU devices exist, but the driver does not answer"
+        if present
+        else "none: CPU slots are offered",
+        "Run nvidia-smi to see the cause; install the driver that fits the kernel."
+        if present
+        else "",
     )
 
 
@@ -184,7 +190,7 @@ def _about_ports() -> Finding:
     try:
         return finding("ports", "ok", f"free for ranks, such as {free_port()}")
     except OSError as error:
-        return finding("ports", "fail", str(error), "Free some: ss -ltn")
+        return finding("ports", "fail", str(error), "Free some ports: ss -ltn")
 
 
 def _about_identity(data: Path) -> Finding:
@@ -198,7 +204,9 @@ def _about_identity(data: Path) -> Finding:
         )
     mode = path.stat().st_mode & 0o077
     if mode:
-        return finding("identity", "fail", f"{path} may be read by others", f"chmod 600 {path}")
+        return finding(
+            "identity", "fail", f"{path} can be read by other users", f"chmod 600 {path}"
+        )
     return finding("identity", "ok", "enrolled")
 
 
@@ -208,13 +216,13 @@ def _about_processes(data: Path) -> Finding:
         if group is not None:
             group.ranks.mkdir(parents=True)
             group.remove()
-            return finding("cgroup", "ok", "trees of processes are ended as a whole")
+            return finding("cgroup", "ok", "process trees are ended as a whole")
         why = "no cgroup v2"
     except OSError as error:
         why = str(error.strerror)
     return finding(
         "cgroup",
         "warn",
-        f"none of our own ({why}): processes are found by descent and folder",
+        f"no cgroup of its own ({why}): processes are found by parent and folder",
         "With systemd: Delegate=yes in the unit.",
     )

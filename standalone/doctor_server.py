@@ -85,7 +85,7 @@ def about_safety(settings: ApiSettings) -> Iterator[Finding]:
             "exposure",
             "warn" if is_loopback(settings.host) else "fail",
             f"behind a proxy, but TRAINYARD_PUBLIC_URL is {url or 'not set'}",
-            "Set it to the https address that users type; cookies are marked by it.",
+            "Set it to the https address that users type; cookies depend on it.",
         )
     else:
         yield finding("exposure", "ok", url or f"http://{settings.host}:{settings.port}")
@@ -97,7 +97,9 @@ def about_provider(settings: ApiSettings) -> Iterator[Finding]:
         return
     flaw = provider_flaw(settings)
     if flaw is not None:
-        yield finding("sign-in", "fail", flaw, "Set it as the provider's page of clients says.")
+        yield finding(
+            "sign-in", "fail", flaw, "Set it to the value on the provider's page of clients."
+        )
         return
     try:
         where = Provider(settings).look()
@@ -107,7 +109,7 @@ def about_provider(settings: ApiSettings) -> Iterator[Finding]:
             "warn",
             error.message,
             "Does TRAINYARD_OIDC_ISSUER/.well-known/openid-configuration answer from here? "
-            "Passwords and links work meanwhile.",
+            "Passwords and login links still work.",
         )
         return
     yield finding("sign-in", "ok", f"{where}, back to {settings.url}{TRIP_PATH}/callback")
@@ -132,7 +134,7 @@ def about_database(settings: ApiSettings) -> Iterator[Finding]:
             "clock",
             "ok" if right else "warn",
             f"{off.total_seconds():+.1f} s from the database's",
-            "" if right else "Set it by a time server (chrony, systemd-timesyncd).",
+            "" if right else "Synchronise it with a time server (chrony, systemd-timesyncd).",
         )
         if revision == newest_revision():
             yield from _about_life(database)
@@ -143,7 +145,7 @@ def about_database(settings: ApiSettings) -> Iterator[Finding]:
             "database",
             "fail",
             str(error).splitlines()[0][:200],
-            "Does it run, and is TRAINYARD_DATABASE_URL right?",
+            "Is the database running, and is TRAINYARD_DATABASE_URL right?",
         )
     finally:
         database.close()
@@ -181,7 +183,9 @@ def about_folder(finding: Examiner, what: str, folder: Path) -> Finding:
         probe.unlink()
         usage = shutil.disk_usage(folder)
     except OSError as error:
-        return finding(what, "fail", f"{folder}: {error.strerror}", "Make it writable for us.")
+        return finding(
+            what, "fail", f"{folder}: {error.strerror}", "Make it writable for the platform's user."
+        )
     free = usage.free / usage.total
     told = f"{folder}: {usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free"
     if free < FREE_WARN:
@@ -189,7 +193,8 @@ def about_folder(finding: Examiner, what: str, folder: Path) -> Finding:
             what,
             "fail" if free < FREE_FAIL else "warn",
             told,
-            "Make room, or keep less: TRAINYARD_KEEP_CHECKPOINTS_DAYS, TRAINYARD_USER_STORAGE_GIB.",
+            "Free some space, or keep less: TRAINYARD_KEEP_CHECKPOINTS_DAYS, "
+            "TRAINYARD_USER_STORAGE_GIB.",
         )
     return finding(what, "ok", told)
 
@@ -215,16 +220,16 @@ def about_files(settings: ApiSettings) -> Iterator[Finding]:
             "fail",
             f"{len(lost):,} of {files:,} files that the database names are not in the store, such "
             f"as {lost[0]}",
-            "Is TRAINYARD_STORE right? Else copy them back from a backup: files/ab/abcdef...",
+            "Is TRAINYARD_STORE right? If so, copy them back from a backup: files/ab/abcdef...",
         )
     if unnamed:
         yield finding(
             "files",
             "warn",
-            f"{len(unnamed):,} files in the store ({size_text(sum(k.size for k in unnamed))}) are "
-            f"named by no row, such as {unnamed[0].sha256}",
-            "Are TRAINYARD_STORE and TRAINYARD_DATABASE_URL of one platform? If so, nothing: the "
-            "API removes them within two days.",
+            f"{len(unnamed):,} files in the store ({size_text(sum(k.size for k in unnamed))}) "
+            f"are not named by any row, such as {unnamed[0].sha256}",
+            "Do TRAINYARD_STORE and TRAINYARD_DATABASE_URL belong to one platform? If so, do "
+            "nothing: the API removes the files within two days.",
         )
     if not lost and not unnamed:
         yield finding("files", "ok", f"{files:,} in the store, as the database says")
@@ -237,18 +242,21 @@ def about_port(settings: ApiSettings) -> Finding:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((settings.host, settings.port))
-            return finding("port", "ok", f"{where} is free: no API runs here")
+            return finding("port", "ok", f"{where} is free: no API is running here")
         except OSError as error:
             why = error.strerror
     try:
         answer = httpx2.get(f"http://{where}/readyz", timeout=3)
         if answer.status_code == 200:
-            return finding("port", "ok", f"{where}: an API serves here")
+            return finding("port", "ok", f"{where}: an API is running here")
         found = f"{where}: answers {answer.status_code}"
     except httpx2.TransportError:
         found = f"{where}: {why}"
     return finding(
-        "port", "fail", found, "Something else has it: ss -ltnp; or set another TRAINYARD_PORT."
+        "port",
+        "fail",
+        found,
+        "Another program uses the port: ss -ltnp. Or set another TRAINYARD_PORT.",
     )
 
 
@@ -259,12 +267,12 @@ def _about_schema(revision: str | None) -> Finding:
     try:
         equal_revision(revision or newest)
     except UnknownRevision:
-        found = f"the database is at {revision}, which this version can't upgrade"
+        found = f"the database is at {revision}, which this version cannot upgrade"
         return finding("migrations", "fail", found, REMEDY)
     return finding(
         "migrations",
         "warn",
-        f"the database is at {revision or 'nothing'}, this version needs {newest}",
+        f"the database is at {{revision or 'no revision'}}; this version needs {newest}",
         "Back up (trainyard backup), then start one API: it brings the database up to date.",
     )
 
@@ -279,15 +287,18 @@ def _about_life(database: Database) -> Iterator[Finding]:
         nodes = session.scalar(select(func.count()).select_from(Node).where(Node.state == "ready"))
     if leader is None or leader.expires_at < now:
         since = f"since {leader.expires_at:%Y-%m-%d %H:%M} UTC" if leader else "so far"
-        yield finding("scheduler", "warn", f"none leads {since}", "Start one: trainyard scheduler")
+        yield finding(
+            "scheduler", "warn", f"no scheduler leads {since}", "Start one: trainyard scheduler"
+        )
     else:
         yield finding("scheduler", "ok", f"{leader.holder.split(':')[0]}, term {leader.term}")
     if silent:
         yield finding(
             "nodes",
             "warn",
-            f"not heard: {', '.join(silent)}",
-            "On each: does `trainyard worker` run? `trainyard doctor --node` says more.",
+            f"not heard from: {', '.join(silent)}",
+            "Check on each that `trainyard worker` is running; `trainyard doctor --node` "
+            "gives details.",
         )
     else:
         yield finding("nodes", "ok", f"{nodes} ready")
@@ -299,10 +310,10 @@ def _about_traces() -> Finding:
         return finding(
             "traces",
             "fail",
-            "OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent",
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but no traces are sent",
             tracing.INSTALL,
         )
-    return finding("traces", "ok", "sent as OpenTelemetry's variables say")
+    return finding("traces", "ok", "sent as configured by OpenTelemetry's variables")
 
 
 def _about_open_files() -> Finding:

@@ -45,7 +45,8 @@ def plan_offline(
         raise ValueError("\n".join(item.message for item in items)) from error
     if spec.resources.nodes > nodes:
         raise ValueError(
-            f"resources.nodes: the job asks for {spec.resources.nodes} nodes, --nodes says {nodes}"
+            f"resources.nodes: the job requests {spec.resources.nodes} nodes, but --nodes is "
+            f"{nodes}"
         )
     made = plan(
         spec,
@@ -54,9 +55,11 @@ def plan_offline(
         hardware=hardware,
     )
     name = hardware.class_name
-    reason = f"It fits on {name}: {made.needed_gib:.2f} of {made.capacity_gib:.2f} GiB per rank."
+    reason = (
+        f"The job fits on {name}: {made.needed_gib:.2f} of {made.capacity_gib:.2f} GiB per rank."
+    )
     if made.problems:
-        reason = f"It cannot run: {made.problems[0].param}: {made.problems[0].message}."
+        reason = f"The job cannot run: {made.problems[0].param}: {made.problems[0].message}."
     answer = PlanView(
         plans=[class_plan(spec, made, node_class=name, ready_nodes=nodes)],
         chosen=name if may_start(spec, made) else None,
@@ -87,9 +90,9 @@ def shape_of(model: str) -> Shape:
     except OSError as error:
         raise ValueError(f"--model {model}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"--model {model} is not JSON: {error}") from error
+        raise ValueError(f"--model {model} is not valid JSON: {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"--model {model} is no JSON object")
+        raise ValueError(f"--model {model} is not a JSON object")
     return from_config(config)
 
 

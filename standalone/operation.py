@@ -49,7 +49,7 @@ def _with_place(
         place = StorageSettings()
     except ValidationError as error:
         names = ", ".join(f"TRAINYARD_{str(e['loc'][0]).upper()}" for e in error.errors())
-        raise ValueError(f"Set {names}, as for the API.") from error
+        raise ValueError(f"Set {names} to the same values as for the API.") from error
     database = Database(place.database_url, pool_size=2)
     try:
         manifest = work(database, Store(place.store), place.keys, folder, say)

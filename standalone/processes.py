@@ -147,7 +147,9 @@ def listen(port: int | None) -> socket.socket:
             continue
         return listener
     if port:
-        raise StartFailed(f"Port {port} is taken. Name another one with --port, or none.")
+        raise StartFailed(
+            f"Port {port} is in use. Name another one with --port, or leave --port out."
+        )
     last = FIRST_PORT + PORTS_TRIED - 1
     raise StartFailed(f"No port between {FIRST_PORT} and {last} is free. Name one with --port.")
 

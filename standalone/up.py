@@ -48,7 +48,7 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
         processes.start(_enrolment(database, data))
         data.write_private(data.address, processes.url)
         if port is None and listener.getsockname()[1] != FIRST_PORT:
-            say(f"Port {FIRST_PORT} is taken; using {listener.getsockname()[1]}.")
+            say(f"Port {FIRST_PORT} is in use; using {listener.getsockname()[1]}.")
         _greet(database, data, processes, say)
         processes.keep_running(stop, say)
         _save_jobs(database, data, processes, say)
@@ -58,7 +58,7 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
         listener.close()
         database.close()
         assert lock >= 0  # held until here
-    say("Stopped. The next `trainyard up` goes on where this one ended.")
+    say("Stopped. The next `trainyard up` continues where this one ended.")
 
 
 def _greet(database: Database, data: DataDirectory, processes: Processes, say: Say) -> None:
@@ -70,7 +70,10 @@ def _greet(database: Database, data: DataDirectory, processes: Processes, say: S
         link = owner_link(database, url=processes.url, actor=ACTOR)
         assert link is not None
         say(f"Sign in as {link.name}, once, within an hour: {link.url}")
-        say(f"Set a password on your account page; another link: trainyard login-link{data.option}")
+        say(
+            "Set a password on your account page. For another link: trainyard "
+            f"login-link{data.option}"
+        )
     say("Ctrl-C saves the running jobs and stops; the next `trainyard up` resumes them.")
 
 
@@ -115,7 +118,10 @@ def _save_jobs(database: Database, data: DataDirectory, processes: Processes, sa
         with database.read() as session:
             left = session.scalars(select(Job.name).where(Job.state.in_(LIVE_JOB))).all()
         if not left:
-            say("All saved and queued again.")
+            say("All running jobs were saved and queued again.")
             return
         time.sleep(0.1)
-    say(f"Not saved within {SAVE_DEADLINE_S:.0f} s, left running: {', '.join(left)}.")
+    say(
+        f"These jobs were not saved within {SAVE_DEADLINE_S:.0f} s and keep running: "
+        f"{', '.join(left)}."
+    )

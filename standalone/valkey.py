@@ -15,8 +15,8 @@ class SocketPathTooLong(ValueError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} has {len(str(path))} characters; a socket's path may have {MAX_SOCKET_PATH}. "
-            "Choose a shorter one with --data."
+            f"{path} has {len(str(path))} characters; a socket's path may have at most "
+            f"{MAX_SOCKET_PATH}. Choose a shorter one with --data."
         )
 
 

@@ -52,25 +52,25 @@ def make_link(platform: Platform, name: str | None, say: Say, *, actor: str) -> 
     try:
         link = owner_link(database, url=platform.url, actor=actor, name=name)
         if link is not None:
-            say(f"Signs in as {link.name}, once, until {link.expires_at:%H:%M} UTC:")
+            say(f"This link signs in as {link.name}, once, until {link.expires_at:%H:%M} UTC:")
             return link.url
         first = ensure_link(database, url=platform.url, path=platform.first_start)
     except SQLAlchemyError as error:
         reason = str(error).splitlines()[0][:300]
-        raise NoWayIn(f"The database can't be used: {reason}") from error
+        raise NoWayIn(f"The database cannot be used: {reason}") from error
     finally:
         database.close()
     if first is None:
-        raise NoWayIn("No administrator is enabled here, so there is nobody to sign in as.")
-    say("Nobody has an account yet. Creates the first administrator, once:")
+        raise NoWayIn("No administrator is enabled here, so a login link cannot be made.")
+    say("Nobody has an account yet. This link creates the first administrator, once:")
     return first
 
 
 def _of_folder(data: DataDirectory, say: Say) -> Platform:
     if not data.database.is_file():
         raise NoWayIn(
-            f"There is no platform in {data.path}. Name its folder with --data, or set {DATABASE} "
-            "as for the API."
+            f"There is no platform in {data.path}. Name its folder with --data, or set "
+            f"{DATABASE} to the same value as for the API."
         )
     url = data.running_address()
     if not answers(url):
@@ -87,5 +87,5 @@ def _of_environment() -> Platform:
         settings = ApiSettings()
     except ValidationError as error:
         names = ", ".join(f"TRAINYARD_{str(e['loc'][0]).upper()}" for e in error.errors())
-        raise NoWayIn(f"Set {names}, as for the API.") from error
+        raise NoWayIn(f"Set {names} to the same values as for the API.") from error
     return Platform(settings.database_url, settings.url, settings.first_start_link)

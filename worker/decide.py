@@ -204,7 +204,7 @@ def _take_up(
     siblings = [one for one in seen if one.key.job_id == key.job_id]
     latest = max([wiped.get(key.job_id, 0), *(one.key.epoch for one in siblings)])
     if key.epoch <= latest:
-        return [Refuse(key, f"epoch {latest} of this job was on this node already")]
+        return [Refuse(key, f"epoch {latest} of this job has already run on this node")]
     if any(not one.exited for one in siblings):
         return []  # the earlier one is not listed and is therefore being stopped
     return [Begin(order)]

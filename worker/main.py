@@ -70,7 +70,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
         signal.signal(number, lambda *_: stop.set())
     with folder.held() as alone:
         if not alone:
-            sys.stderr.write(f"Another worker runs on {settings.data}.\n")
+            sys.stderr.write(f"Another worker is already running on {settings.data}.\n")
             return 3
         host = script_host(settings)
         client = ApiClient(settings.api_url)

@@ -66,7 +66,8 @@ def block_request_of(
         return BlockRequest(what, nodes, count, [start], _length(block, start), False, block.prefer)
     if block.hours is None:
         raise BadRequest(
-            "hours: give the length of the block, because any start would do.", param="hours"
+            "hours: give the length of the block, because any start would be divisible.",
+            param="hours",
         )
     length = block.hours * HOUR
     first, last = range_of(block, zone=zone, hours=block.hours)

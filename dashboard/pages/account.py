@@ -15,11 +15,11 @@ from trainyard.views import Link, NewToken, Session, Token
 ANSWERED = (400, 403, 409, 422, 429)
 PAGE = "/account"
 SCOPES = {
-    "read": "look at what is yours",
+    "read": "read your own jobs, leases and files",
     "jobs": "submit and steer jobs, upload and delete files",
-    "leases": "book, change and give back",
+    "leases": "book, change and cancel leases",
     "account": "tokens, sessions, notices, invitations",
-    "all": "everything that you may do",
+    "all": "everything that your role allows",
 }
 CHANNELS = {
     "mail": "by mail",
@@ -78,7 +78,7 @@ async def end_session(viewer: Viewer) -> Response:
 async def set_zone(viewer: Viewer) -> Response:
     """The zone of mails, digests and calendars; pages go by the browser's."""
     body = {"zone": (await viewer.form()).get("zone", "").strip()}
-    return await _changed(viewer, "PATCH", "/v1/me", body, "Your zone is set.")
+    return await _changed(viewer, "PATCH", "/v1/me", body, "Your time zone is set.")
 
 
 async def choose(viewer: Viewer) -> Response:
@@ -116,7 +116,7 @@ async def revoke_feed(viewer: Viewer) -> Response:
 async def send_test(viewer: Viewer) -> Response:
     """A notice to oneself, by mail or webhook."""
     body = {"channel": (await viewer.form()).get("channel", "")}
-    done = "A test is on its way; the list below says when it has left."
+    done = "A test notice is on its way; the list below shows when it was sent."
     return await _changed(viewer, "POST", "/v1/me/notifications/test", body, done)
 
 

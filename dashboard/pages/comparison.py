@@ -95,29 +95,27 @@ def verdict_sentence(compared: list[ComparedJob]) -> str:
     first, others = compared[0], compared[1:]
     refused = next((one for one in others if one.against is None), None)
     if refused is not None:
-        return f"{first.label} and {refused.label} can't be held against each other: " + (
-            refused.why_not
-        )
+        return f"{first.label} and {refused.label} cannot be compared: " + (refused.why_not)
     verdicts = [(one, one.against) for one in others if one.against is not None]
     failed = next(((one, found) for one, found in verdicts if found.verdict == "fail"), None)
     if failed is not None:
         one, found = failed
         return (
-            f"Not one curve: {one.label} is {decimal(found.loss.largest, 3)} away from "
-            f"{first.label} at step {count(found.loss.step)}, where "
+            f"Different curves: the loss of {one.label} differs from that of {first.label} by "
+            f"{decimal(found.loss.largest, 3)} at step {count(found.loss.step)}, where "
             f"{decimal(found.loss.tolerance, 3)} is allowed."
         )
     largest = max((found.loss.largest or 0.0 for _, found in verdicts), default=0.0)
     if all(found.verdict == "pass" for _, found in verdicts):
         bands = [found.loss.tolerance for _, found in verdicts if found.loss.tolerance]
         return (
-            f"The {len(compared)} curves are one curve: the largest relative difference from "
-            f"{first.label} is {decimal(largest, 3)}, inside the band of "
-            f"{decimal(min(bands, default=None), 3)}. What differs is time and memory."
+            f"All {len(compared)} jobs have the same curve: the largest relative difference "
+            f"from {first.label} is {decimal(largest, 3)}, within the allowed "
+            f"{decimal(min(bands, default=None), 3)}. The jobs only differ in time and memory."
         )
     return (
-        f"One of these layouts promises no curve; the largest relative difference from "
-        f"{first.label} is {decimal(largest, 3)}."
+        "One of these layouts promises no particular curve; the largest relative difference "
+        f"from {first.label} is {decimal(largest, 3)}."
     )
 
 

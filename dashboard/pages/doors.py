@@ -36,31 +36,31 @@ FIRST_START = Door(
     api="/v1/first-start",
     title="First start",
     heading="Welcome to Trainyard",
-    welcome="This link makes the first account here, an administrator, and works once. Where there "
-    "are accounts already it is used up: sign in, or ask an administrator.",
-    failed="No account was made",
+    welcome="This link creates the first account, an administrator, and works once. If "
+    "accounts already exist, it is no longer valid: sign in, or ask an administrator.",
+    failed="No account was created",
     whence="printed when the platform was started",
-    button="Make the account and sign in",
+    button="Create the account and sign in",
 )
 INVITATION = Door(
     path="/invite",
     api="/v1/invites/accept",
     title="Invitation",
     heading="You are invited to Trainyard",
-    welcome="This link makes one account, yours, and then stops working.",
-    failed="No account was made",
-    whence="in the invitation that you were sent",
-    button="Make the account and sign in",
+    welcome="This link creates your account, and works once.",
+    failed="No account was created",
+    whence="in the invitation that you received",
+    button="Create the account and sign in",
 )
 NEW_PASSWORD = Door(
     path="/new-password",
     api="/v1/new-password",
     title="New password",
     heading="Set a new password",
-    welcome="This link sets your password once. Wherever else you are signed in, you will have to "
-    "sign in again, and your tokens end.",
+    welcome="This link sets your password once. It ends your sessions on all other devices "
+    "and revokes your tokens.",
     failed="The password was not set",
-    whence="in the link that an administrator made for you",
+    whence="in the link that an administrator created for you",
     button="Set the password and sign in",
     asks_name=False,
 )

@@ -57,7 +57,7 @@ async def act(viewer: Viewer) -> Response:
     """Cancel, pause, resume, requeue; a refusal stands on the job's own page."""
     job_id, action = viewer.part("job_id"), str(viewer.request.path_params["action"])
     if action not in ACTIONS:
-        return Response("There is no such action.", status_code=404, media_type="text/plain")
+        return Response("This action does not exist.", status_code=404, media_type="text/plain")
     try:
         await viewer.call("POST", f"/v1/jobs/{job_id}/{action}")
     except ApiProblem as refused:

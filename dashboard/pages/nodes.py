@@ -20,11 +20,11 @@ ACTS = {
     "quarantined": ("resume", "maintenance", "retire"),
 }
 WORDS = {
-    "drain": "Drain: finish what runs, take nothing new",
-    "maintenance": "Into maintenance once nothing runs on it",
+    "drain": "Drain: finish running jobs, take no new work",
+    "maintenance": "Maintenance: as soon as nothing runs on it",
     "quarantine": "Quarantine: not to be trusted",
-    "resume": "Resume: it takes work again",
-    "retire": "Retire for good",
+    "resume": "Resume: take work again",
+    "retire": "Retire permanently",
 }
 ACTIONS = tuple(WORDS)
 ANSWERED = (403, 404, 409, 422)
@@ -46,7 +46,7 @@ async def act(viewer: Viewer) -> Response:
     """Drain or resume."""
     action = str(viewer.request.path_params["action"])
     if action not in ACTIONS:
-        return Response("There is no such action.", status_code=404, media_type="text/plain")
+        return Response("This action does not exist.", status_code=404, media_type="text/plain")
     try:
         await viewer.call("POST", f"/v1/admin/nodes/{viewer.part('node_id')}/{action}")
     except ApiProblem as refused:

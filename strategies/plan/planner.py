@@ -283,11 +283,15 @@ def choose_strategy(
             planned,
         )
     if not fitting:
-        return taking(Strategy.FSDP), f"auto chose fsdp: {short}, and nothing else fits either"
+        return taking(Strategy.FSDP), f"auto chose fsdp: {short}, and no other layout fits either"
     known = [one for one in fitting if one.step_s is not None]
     best = min(known, key=lambda one: one.step_s or math.inf) if known else fitting[0]
-    how = "the fastest expected" if known else "the one that sends least in each layer"
-    return best.spec, f"auto chose {best.name}: {short}; of what fits it is {how}"
+    how = (
+        "the one with the shortest expected step"
+        if known
+        else "the one with the least traffic in each layer"
+    )
+    return best.spec, f"auto chose {best.name}: {short}; of the layouts that fit, it is {how}"
 
 
 class Candidate(NamedTuple):
@@ -335,7 +339,7 @@ def with_micro_batch(
     sizes = reversed(powers_of_two_in(samples))
     fitting = next((size for size in sizes if planned(taking(size)).runnable), None)
     if fitting is None:
-        return taking(1), "auto chose micro_batch_size 1, and not even that can run"
+        return taking(1), "auto chose micro_batch_size 1, but even that cannot run"
     return taking(fitting), (
         f"auto chose micro_batch_size {fitting}: the largest power of two that divides a rank's "
         f"{samples} samples and fits"

@@ -134,7 +134,7 @@ def test_a_server_that_is_away_is_named_and_asked_again(chrome: Chrome, page: Pa
     page.click("[data-view=form]")
     page.route("**/jobs/plan", lambda route: route.abort())
     page.fill(STEPS, "1234")
-    page.locator("[data-plan-lost]", has_text="Can't reach the server; retrying").wait_for()
+    page.locator("[data-plan-lost]", has_text="Cannot reach the server; retrying").wait_for()
     assert page.locator("[data-submit]").is_disabled()
     page.unroute("**/jobs/plan")
     page.locator("[data-submit]:not([disabled])").wait_for()

@@ -390,7 +390,7 @@ def test_form_and_yaml_are_two_views_of_one_spec(stage: Stage, page: Page) -> No
     page.fill("[data-spec]", "name: [")
     page.locator("#plan [data-state=bad]").wait_for()
     page.click("[data-view=form]")
-    page.locator("#spec-fields", has_text="The YAML can't be read").wait_for()
+    page.locator("#spec-fields", has_text="The YAML cannot be read").wait_for()
 
 
 def test_advice_is_applied_to_the_spec(stage: Stage, page: Page) -> None:
@@ -516,7 +516,7 @@ def test_what_is_taken_can_be_waited_for_and_the_calendar_subscribed_to(
     page.locator("[data-taken]").first.click()
     page.locator("[data-verdict] [data-state=bad]").wait_for()
     page.click("[data-wait-now]")
-    page.locator("[data-lease-answer]", has_text="You wait for").wait_for()
+    page.locator("[data-lease-answer]", has_text="Your waitlist").wait_for()
     page.locator("[data-waits] li").wait_for()
     page.click("[data-leave]")
     page.locator("[data-waits-card]").wait_for(state="hidden")

@@ -188,10 +188,10 @@ def test_what_others_wrote_is_inert_everywhere(full: FakeApi, page: TestClient) 
 @pytest.mark.parametrize(
     ("counts", "sentence"),
     [
-        ({"running": 0, "queued": 0}, "Nothing of yours runs or waits."),
-        ({"running": 1, "queued": 0}, "1 job runs, none waits."),
-        ({"running": 3, "queued": 1}, "3 jobs run, 1 waits."),
-        ({"running": 0, "queued": 2}, "No job runs, 2 wait."),
+        ({"running": 0, "queued": 0}, "You have no running or waiting jobs."),
+        ({"running": 1, "queued": 0}, "1 job is running, none is waiting."),
+        ({"running": 3, "queued": 1}, "3 jobs are running, 1 is waiting."),
+        ({"running": 0, "queued": 2}, "No job is running, 2 are waiting."),
     ],
 )
 def test_the_list_begins_with_what_is_going_on(
@@ -252,9 +252,9 @@ def test_what_the_ranks_proved_is_a_table_or_why_there_is_none(
     api: FakeApi, page: TestClient
 ) -> None:
     api.show(job())
-    assert "the ranks prove to each other" in page.get(JOB).text
+    assert "the ranks check that every collective" in page.get(JOB).text
     api.show(job(), attempts=[attempt()])
-    assert "have proved holds for an hour" in page.get(JOB).text
+    assert "is valid for an hour" in page.get(JOB).text
     api.show(job(), attempts=[attempt(preflight=PREFLIGHT), attempt(epoch=2)])
     text = page.get(JOB).text
     assert "all_reduce (sum, float32, 16 KiB)" in text
@@ -269,10 +269,16 @@ def test_what_the_ranks_proved_is_a_table_or_why_there_is_none(
 @pytest.mark.parametrize(
     ("shown", "words"),
     [
-        (job(certificate=certificate("pass")), ["are those of one rank", "1.7e-7", "1.0e-6"]),
-        (job(certificate=certificate("fail", loss=0.03)), ["not the curve of one rank", "0.030"]),
+        (job(certificate=certificate("pass")), ["match those of one rank", "1.7e-7", "1.0e-6"]),
+        (
+            job(certificate=certificate("fail", loss=0.03)),
+            ["the curve differs from that of one rank", "0.030"],
+        ),
         (job(certificate=certificate("fail", loss=None)), ["not finite"]),
-        (job(certificate=certificate("exempt")), ["ddp promises no curve", "without verdict"]),
+        (
+            job(certificate=certificate("exempt")),
+            ["ddp promises no particular curve", "without a verdict"],
+        ),
         (job(spec=spec(verify={"steps": 200})), ["Known after step 200"]),
         (job(spec=spec(verify={"steps": 20})), ["did not train its first 20 steps"]),
     ],
@@ -286,7 +292,7 @@ def test_a_certificate_is_on_the_page_or_why_there_is_none(
     for word in words:
         assert word in text
     is_failed = shown.certificate is not None and shown.certificate.verdict == "fail"
-    assert ("Not the curve of one rank" in page.get(f"{JOB}/head").text) == is_failed
+    assert ("Different curve from one rank" in page.get(f"{JOB}/head").text) == is_failed
     assert page.get(f"{JOB}/history").status_code == 200
 
 
@@ -460,7 +466,7 @@ def test_nodes_show_use_condition_and_holder(api: FakeApi, page: TestClient) -> 
     )
     text = page.get("/nodes").text
     assert "1 of 3 nodes is ready; 0 free now." in text
-    assert "east-02 has not been heard since" in text
+    assert "east-02 has not been heard from since" in text
     assert 'class="condition">unreachable' in text
     assert 'data-state="quarantined"' in text
     assert "/drain" not in text, "only staff may"
@@ -544,9 +550,9 @@ def test_nobody_else_puts_words_onto_a_page(full: FakeApi, page: TestClient) -> 
     full.put("/v1/me/notifications/test", None, method="POST")
     page.post("/account/notifications/test", data={"channel": "mail"})
     text = page.cookies["trainyard_said"].partition(".")[0].strip('"')
-    assert "A test is on its way" in page.get("/account").text
+    assert "A test notice is on its way" in page.get("/account").text
     page.cookies.set("trainyard_said", f"{text}.forged", path="/account")
-    assert "A test is on its way" not in page.get("/account").text
+    assert "A test notice is on its way" not in page.get("/account").text
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     victim.write_bytes(content)
     database = Database(empty_url)
     restored = tmp_path / "restored"
-    with pytest.raises(BackupFailed, match=r"damaged|no finished backup"):
+    with pytest.raises(BackupFailed, match=r"damaged|not hold a finished backup"):
         restore(database, Store(restored), restored / KEYS, folder, quiet)
     with database.read() as session:
         assert tables_of(session.connection()) == []
@@ -289,7 +289,7 @@ def sealed(settings: ApiSettings, tmp_path: Path) -> Path:
     with running_world(settings, with_node=False) as world:
         assert world.ann.put("/v1/secrets/TOKEN", json={"value": "as before"}).status_code == 200
         back_up(world.database, world.store, keys_of(world), folder, said.append)
-    assert "whoever can read the folder can open users' secrets" in said[-1]
+    assert "anybody who can read the folder can decrypt users' secrets" in said[-1]
     assert stat.S_IMODE((folder / KEYS).stat().st_mode) == 0o600
     return folder
 
@@ -318,7 +318,7 @@ class TestSecrets:
         said: list[str] = []
         database, restored = Database(empty_url), tmp_path / "restored"
         restore(database, Store(restored), restored / KEYS, sealed, said.append)
-        assert any(line.startswith("1 secret of users can't be opened") for line in said)
+        assert any(line.startswith("1 secret of users cannot be decrypted") for line in said)
         assert not (restored / KEYS).exists()
         database.close()
 
@@ -327,7 +327,7 @@ class TestSecrets:
     ) -> None:
         database, store, other = Database(empty_url), Store(tmp_path / "restored"), tmp_path / KEYS
         SecretBox(other).make_first_key()
-        with pytest.raises(WrongKeys, match="has other keys than the backup"):
+        with pytest.raises(WrongKeys, match="differ from those of the backup"):
             restore(database, store, other, sealed, quiet)
         other.write_text(other.read_text() + (sealed / KEYS).read_text())
         (sealed / KEYS).write_text("damaged")

@@ -107,7 +107,7 @@ def test_files_that_only_the_disk_or_only_the_database_knows_are_told(
     found = by_name(doctor_server.examine())["files"]
     assert (found.level, found.found) == (
         "warn",
-        f"1 files in the store (4 bytes) are named by no row, such as {sha256}",
+        f"1 files in the store (4 bytes) are not named by any row, such as {sha256}",
     )
     with server.write() as session:
         session.add(StoredFile(sha256=sha256, size=4, created_at=utc_now()))
@@ -197,7 +197,7 @@ def test_a_port_that_something_else_has_is_told() -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     finding = about_folder(Examiner("server"), "store", tmp_path / "file" / "store")
-    assert (finding.level, finding.todo) == ("fail", "Make it writable for us.")
+    assert (finding.level, finding.todo) == ("fail", "Make it writable for the platform's user.")
 
 
 def test_a_node_tells_its_sandboxes_and_the_api_it_cannot_reach(
@@ -237,4 +237,4 @@ def test_a_node_tells_whether_jobs_can_offload_to_files(
     assert doctor_node.about_files().found == "jobs can offload to files"
     (programs / "c++").write_text("#!/bin/sh\nexit 1\n")
     found = doctor_node.about_files()
-    assert (found.level, found.todo) == ("ok", "If they shall: apt install libaio-dev")
+    assert (found.level, found.todo) == ("ok", "If jobs need it: apt install libaio-dev")

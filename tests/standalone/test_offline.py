@@ -40,7 +40,7 @@ def test_a_job_is_planned_for_hardware_that_nobody_has(run: CliRunner) -> None:
         "1,313,600",
         "NVIDIA H100 data sheet",
         "gradients summed, once",
-        "It fits on h100-80gb",
+        "The job fits on h100-80gb",
     ):
         assert part in shown.output
 

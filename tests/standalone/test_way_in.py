@@ -60,7 +60,7 @@ def test_the_link_signs_in_as_administrator_once_and_is_audited(world: World) ->
     assert shown.exit_code == 0, shown.output
     link = shown.stdout.rstrip("\n")
     assert link.startswith("https://yard.example.org/login?link=ty_")
-    assert "Signs in as ada, once, until " in shown.stderr
+    assert "signs in as ada, once, until " in shown.stderr
     wanted = {"secret": secret_of(link, "link")}
     made = world.nobody.post("/v1/sessions/link", json=wanted)
     assert made.status_code == 201
@@ -72,7 +72,7 @@ def test_the_link_signs_in_as_administrator_once_and_is_audited(world: World) ->
 
 def test_only_an_enabled_administrator_is_signed_in_and_the_others_are_named(world: World) -> None:
     assert world.admin.post("/v1/users", json={"name": "zoe", "role": "admin"}).status_code == 201
-    assert "Signs in as zoe, once" in asked("zoe").stderr
+    assert "This link signs in as zoe, once" in asked("zoe").stderr
     for name in ("ann", "nobody"):
         refused = asked(name)
         assert (refused.exit_code, refused.stdout) == (2, "")
@@ -91,7 +91,7 @@ def test_where_nobody_has_an_account_yet_it_makes_the_first(
     shown = asked("--data", str(data.path))
     assert shown.exit_code == 0, shown.output
     assert "Start it before you open the link: trainyard up --data" in shown.stderr
-    assert "Creates the first administrator" in shown.stderr
+    assert "This link creates the first administrator" in shown.stderr
     link = shown.stdout.rstrip("\n")
     application = running_world(
         settings.model_copy(
@@ -106,7 +106,7 @@ def test_where_nobody_has_an_account_yet_it_makes_the_first(
     made = client(application.app, None).post("/v1/first-start", json=body)
     assert made.status_code == 201, made.text
     application.__exit__()
-    assert "Signs in as ada, once" in asked("--data", str(data.path)).stderr
+    assert "signs in as ada, once" in asked("--data", str(data.path)).stderr
 
 
 def test_where_there_is_no_platform_it_says_so_and_makes_none(
@@ -119,7 +119,10 @@ def test_where_there_is_no_platform_it_says_so_and_makes_none(
     monkeypatch.setenv(DATABASE, database_url)
     refused = asked()
     assert refused.exit_code == 2
-    assert "Set TRAINYARD_REDIS_URL, TRAINYARD_STORE, as for the API." in refused.stderr
+    assert (
+        "Set TRAINYARD_REDIS_URL, TRAINYARD_STORE to the same values as for the API."
+        in refused.stderr
+    )
 
 
 def test_every_command_of_the_platform_is_offered_and_shown_in_the_help(database_url: str) -> None:

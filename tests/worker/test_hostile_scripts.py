@@ -216,7 +216,7 @@ def test_a_fork_bomb_is_bounded_and_ends_with_its_sandbox(tried: Tried) -> None:
 def test_a_full_disk_ends_the_script_that_fills_it(tried: Tried) -> None:
     record = tried.records["fills"]
     assert record.outcome is Outcome.USER_ERROR
-    assert "GiB of its disk" in record.reason
+    assert "GiB of disk" in record.reason
 
 
 def test_what_it_prints_without_end_is_left_out_but_for_its_beginning_and_end(

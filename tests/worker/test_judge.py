@@ -132,7 +132,7 @@ def evidence(*ranks: RankEvidence, **other: object) -> Evidence:
             [RankEvidence(0, 70, RankError("NotEquipped", "here is no g++", 5))],
             Outcome.START_FAILED,
             None,
-            "The node n1 is not equipped for it: here is no g++",
+            "The node n1 lacks something that the job needs: here is no g++",
         ),
         (
             [RankEvidence(0, 67, RankError("Diverged", "NaN", 5)), RankEvidence(1, 67)],
@@ -168,7 +168,7 @@ def test_sigkill_while_the_kernel_reports_no_memory_is_out_of_memory() -> None:
     assert verdict.signal == signal.SIGKILL
     assert verdict.reason == (
         "Rank 0 on n1 was killed by signal 9 (SIGKILL) before its first step: "
-        "the machine had run out of memory."
+        "the machine ran out of memory."
     )
 
 
@@ -179,13 +179,14 @@ def test_what_was_used_stands_beside_the_bound_and_the_plan() -> None:
     assert (verdict.outcome, verdict.culprit_rank) == (Outcome.OUT_OF_MEMORY, 1)
     assert verdict.reason == (
         "The job ran out of memory on n1 at step 120: it used 18.1 of 18.0 GiB. The plan expected "
-        "9.50 GiB for each rank, of 10.80 GiB. Take a smaller micro_batch_size, or split the model "
+        "9.50 of 10.80 GiB for each rank. Use a smaller micro_batch_size, or split the model "
         "over more ranks."
     )
     full = judge(evidence(*ranks, memory=use._replace(most_bytes=9 * GIB), is_script=True))
     assert full.reason == (
-        "The job ran out of memory on n1 at step 120: it used 9.0 of 18.0 GiB, and others had the "
-        "rest of the machine's. Keep less in memory at a time, or take a node with more."
+        "The job ran out of memory on n1 at step 120: it used 9.0 of 18.0 GiB, and other "
+        "processes used the rest of the machine's memory. Keep less in memory at a time, or "
+        "use a node with more memory."
     )
 
 

@@ -75,7 +75,7 @@ def test_a_script_that_fills_the_memory_is_ended_at_its_bound(
     start()
     record = api.wait_for_exit(api.order(script_order(api, source)))
     ended(api, node, record)
-    assert "Keep less in memory at a time, or take a node with more." in record.reason
+    assert "Keep less in memory at a time, or use a node with more memory." in record.reason
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_training_that_fills_the_memory_is_told_what_its_plan_had_said(
     record = api.wait_for_exit(api.order(order))
     ended(api, node, record)
     assert f"The plan expected {order.plan.needed_gib:.2f} GiB for each rank" in record.reason
-    assert "Take a smaller micro_batch_size" in record.reason
+    assert "Use a smaller micro_batch_size" in record.reason
 
 
 def test_memory_that_python_refuses_is_out_of_memory_too(api: FakeApi, node: Node) -> None:

@@ -263,7 +263,7 @@ TOLD = [
         ("AssertionError", ""),
     ),
     (
-        "the program can't be read",
+        "the program cannot be read",
         '  File "/job/code/train.py", line 1\n    def f(:\n          ^\n'
         "SyntaxError: invalid syntax\n",
         ("SyntaxError", "invalid syntax"),

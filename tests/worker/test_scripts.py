@@ -28,7 +28,7 @@ def test_a_script_runs_unchanged_and_what_it_leaves_is_kept(api: FakeApi, node: 
         output_of(api),
         node.log.read_text()[-3000:],
     )
-    assert record.reason == "The script ended well, after 5 steps."
+    assert record.reason == "The script ended with exit code 0, after 5 steps."
     api.wait_for(lambda: (o := api.observed(key)) is not None and o.kept)
     assert "hello ['--lr', '1e-3'] fine /job/code" in output_of(api)
     assert [line["loss"] for line in api.lines[key]] == [1 / step for step in range(1, 6)]

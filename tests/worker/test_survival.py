@@ -206,7 +206,7 @@ def test_a_second_worker_on_the_same_data_says_so(api: FakeApi, node: Node) -> N
     assert node.process is not None
     assert node.process.wait(timeout=30) == 3
     node.process = first
-    assert "Another worker runs on" in node.log.read_text()
+    assert "Another worker is already running on" in node.log.read_text()
 
 
 def test_the_warm_process_comes_back_after_kill_9(api: FakeApi, node: Node) -> None:

@@ -31,7 +31,7 @@ OUT_OF_MEMORY_ERROR = re.compile(
     r"^([\w.]+\.)?OSError: \[Errno 12\]"
 )
 GIB = 1 << 30
-SCRIPT_ENDED = "The script ended well."
+SCRIPT_ENDED = "The script ended with exit code 0."
 # An entry of the table that torchrun prints when ranks have failed.
 FAILURE = re.compile(
     r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(-?\d+) \(pid: \d+\)"
@@ -48,7 +48,7 @@ OUTCOME_OF_CODE: dict[int | None, Outcome] = {
 STOPPED_SENTENCES = {
     Outcome.CANCELLED: "Cancelled",
     Outcome.PAUSED: "Paused",
-    Outcome.PREEMPTED: "Stopped by the platform, to be continued",
+    Outcome.PREEMPTED: "Stopped by the platform; it continues later",
     Outcome.LEASE_ENDED: "Stopped at the end of its lease",
     Outcome.TIME_LIMIT: "Stopped: its wall time is used up",
 }
@@ -151,7 +151,11 @@ def judge(evidence: Evidence) -> ExitJudgement:
     if finished and not failed:
         assert evidence.result is not None
         steps = f"{evidence.result.step:,} steps"
-        ended = f"The script ended well, after {steps}." if evidence.result.step else SCRIPT_ENDED
+        ended = (
+            f"The script ended with exit code 0, after {steps}."
+            if evidence.result.step
+            else SCRIPT_ENDED
+        )
         sentence = ended if evidence.is_script else f"Trained {steps}."
         return ExitJudgement(Outcome.SUCCEEDED, sentence, code=0)
     if evidence.stop is not None:
@@ -182,7 +186,7 @@ def _used_up_its_memory(
 ) -> ExitJudgement:
     culprit = min(failed, key=_guilt, default=evidence.ranks[0] if evidence.ranks else None)
     reached = memory.most_bytes >= 0.98 * memory.bound_bytes  # a page more would be too much
-    beside = "" if reached else ", and others had the rest of the machine's"
+    beside = "" if reached else ", and other processes used the rest of the machine's memory"
     sentence = (
         f"The job ran out of memory on {evidence.node}{_where(evidence)}: it used "
         f"{used_of(memory.most_bytes, memory.bound_bytes)}{beside}. "
@@ -195,12 +199,12 @@ def _used_up_its_memory(
 def _advice(evidence: Evidence) -> str:
     """Return advice about too little memory, with the plan's number."""
     if evidence.is_script:
-        return "Keep less in memory at a time, or take a node with more."
+        return "Keep less in memory at a time, or use a node with more memory."
     if evidence.planned is None:
         return ""
     needed, capacity = evidence.planned
     return (
-        f"The plan expected {needed:.2f} GiB for each rank, of {capacity:.2f} GiB. Take a smaller "
+        f"The plan expected {needed:.2f} of {capacity:.2f} GiB for each rank. Use a smaller "
         "micro_batch_size, or split the model over more ranks."
     )
 
@@ -253,7 +257,7 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
         verb = "was killed by" if killed else "crashed with"
         why = ""
         if number == signal.SIGKILL and evidence.ran_out_of_memory:
-            outcome, why = Outcome.OUT_OF_MEMORY, ": the machine had run out of memory"
+            outcome, why = Outcome.OUT_OF_MEMORY, ": the machine ran out of memory"
         sentence = f"{who} {verb} signal {number} ({signal_name(number)}){_where(evidence)}{why}."
         return ExitJudgement(outcome, sentence, culprit.rank, number, code)
     outcome = _outcome_of(culprit, evidence)
@@ -265,7 +269,9 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
         sentence = f"The ranks on {evidence.node} cannot be trusted: {_short(error.message)}"
         return ExitJudgement(outcome, sentence, rank, None, code)
     if code == ExitCode.NOT_EQUIPPED and error and not evidence.is_script:
-        sentence = f"The node {evidence.node} is not equipped for it: {_short(error.message)}"
+        sentence = (
+            f"The node {evidence.node} lacks something that the job needs: {_short(error.message)}"
+        )
         return ExitJudgement(outcome, sentence, None, None, code)
     if outcome is Outcome.OUT_OF_MEMORY:
         sentence, advice = f"{who} ran out of memory{_where(evidence)}{said}", _advice(evidence)
@@ -294,7 +300,7 @@ def _nobody_failed(evidence: Evidence) -> ExitJudgement:
         return ExitJudgement(
             Outcome.KILLED,
             f"The ranks on {evidence.node} were asked to stop{_where(evidence)}, but not by "
-            "Trainyard, and did so.",
+            "Trainyard, and they stopped.",
             signal=int(signal.SIGTERM),
         )
     killed = next((rank for rank in evidence.ranks if rank.killed_by_us), None)
@@ -324,7 +330,7 @@ def _stopped_sentence(evidence: Evidence) -> str:
     if evidence.stop.killed:
         saved = "; it did not stop in time and was killed, so it returns to its last checkpoint"
     elif result is not None and result.checkpoint is not None:
-        return f"{why} after step {result.step:,}, which is saved."
+        return f"{why}, after step {result.step:,}, which is saved."
     elif evidence.step:
         saved = "; no checkpoint was saved"
     else:

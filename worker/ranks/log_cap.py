@@ -51,7 +51,7 @@ class LogCap:
                 # From the gap's beginning each time: the disk frees whole blocks only.
                 punch(path, start, end)
             except OSError as error:
-                self.tell(f"The middle of long logs can't be left out here: {error.strerror}.")
+                self.tell(f"Long logs cannot be shortened here: {error.strerror}.")
                 self.cap = 1 << 62
                 return
             if path not in self.given_back:

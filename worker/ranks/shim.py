@@ -135,8 +135,8 @@ class Shim:
             processes=lambda: descendants(os.getpid()),
         )
         say(
-            f"Memory: {self.limits.memory_bytes / 2**30:.2f} GiB at most. "
-            f"Bounded by cgroups: {', '.join(self.limits.bounded) or 'nothing'}."
+            f"Memory: {self.limits.memory_bytes / 2**30:.2f} GiB at most. Limited by cgroups: "
+            f"{', '.join(self.limits.bounded) or 'nothing'}."
         )
         failure = ""
         evidence: list[RankEvidence] = []
@@ -204,7 +204,7 @@ class Shim:
             say(f"The ranks did not stop within their grace: SIGTERM ({self.stop_reason}).")
             self.launcher.terminate()
         if what >= DueAction.KILL and self.done < DueAction.KILL:
-            say("The ranks are still there at their deadline: SIGKILL.")
+            say("The ranks are still running at their deadline: SIGKILL.")
             self.killed = True
             self.launcher.kill_ranks()
             self.kill_tree_at = now
@@ -219,7 +219,7 @@ class Shim:
             elif self.launcher.has_failed_rank() and self.stop_reason is None:
                 self.kill_ranks_at = now + FAIL_GRACE_S
         if now >= self.kill_ranks_at and self.kill_tree_at == FAR:
-            say("A rank has failed, or the training is over: SIGKILL to the remaining ranks.")
+            say("A rank has failed, or the training has ended: SIGKILL to the remaining ranks.")
             self.launcher.kill_ranks()
             self.kill_tree_at = now + REPORT_GRACE_S
         if now >= self.kill_tree_at:

@@ -42,7 +42,7 @@ def requirements_of(path: Path) -> list[str]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotBuild(f"{path.name} can't be read: {error}") from error
+        raise CannotBuild(f"{path.name} cannot be read: {error}") from error
     if path.name.endswith(".toml"):
         lines = _dependencies(text, path.name)
     else:
@@ -50,7 +50,9 @@ def requirements_of(path: Path) -> list[str]:
         lines = [line.split(" #")[0].strip() for line in joined.splitlines()]
         lines = [line for line in lines if line and not line.startswith("#")]
     if len(lines) > MAX_REQUIREMENTS:
-        raise CannotBuild(f"{path.name} names {len(lines)} packages; at most {MAX_REQUIREMENTS}")
+        raise CannotBuild(
+            f"{path.name} names {len(lines)} packages; the limit is {MAX_REQUIREMENTS}"
+        )
     return sorted({str(_checked(line, path.name)) for line in lines})
 
 
@@ -76,7 +78,8 @@ def _checked(line: str, name: str) -> Requirement:
         raise CannotBuild(f"{name}: {line!r} is not a valid requirement: {error}") from error
     if requirement.url is not None:
         raise CannotBuild(
-            f"{name}: {line!r} names an address; only packages by name and version are allowed"
+            f"{name}: {line!r} names an address; only packages with their names and versions "
+            "are allowed"
         )
     return requirement
 
@@ -150,8 +153,8 @@ def _install(
     if missing is not None:
         where = f"the node's folder of wheels ({wheels})" if wheels else "the package index"
         raise CannotBuild(
-            f"the package {missing[1]} is not available from {where}: it has no wheel of that name "
-            "and version for this Python"
+            f"the package {missing[1]} is not available from {where}: there is no wheel with "
+            "that name and version for this Python"
         )
     clash = CONFLICT.search(said)
     why = " ".join((clash[1] if clash else said).split())[-400:]

@@ -132,7 +132,7 @@ def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise ValueError(f"field {number} is of unknown kind {kind}")
         if at + size > len(message):
-            raise ValueError(f"field {number} ends too soon")
+            raise ValueError(f"field {number} is truncated")
         yield number, message[at : at + size]
         at += size
 
@@ -142,7 +142,7 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         if at >= len(message):
-            raise ValueError("a number ends too soon")
+            raise ValueError("a number is truncated")
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -68,7 +68,7 @@ def script_run(
         with_network = "" if order.gang is None else " with a network to the other nodes"
         raise CannotStart(
             Outcome.START_FAILED,
-            f"sandbox_unavailable: this node can't sandbox a script{with_network}: {reason}",
+            f"sandbox_unavailable: this node cannot sandbox a script{with_network}: {reason}",
         )
     folders = ScriptFolders(attempt)
     shutil.rmtree(folders.path, ignore_errors=True)
@@ -77,7 +77,7 @@ def script_run(
     try:
         unpack(archive, folders.code)
     except BadArchive as error:
-        raise CannotStart(Outcome.START_FAILED, f"The code is refused: {error}.") from error
+        raise CannotStart(Outcome.START_FAILED, f"The code was refused: {error}.") from error
     _place_sdk(folders, script.launcher)
     environment = None
     if script.requirements is not None:
@@ -146,7 +146,7 @@ def _environment(
             say(str(error))
             outcome = Outcome.CANCELLED if cancelled() else Outcome.START_FAILED
             raise CannotStart(
-                outcome, f"The script's environment can't be built: {error}."
+                outcome, f"The script's environment cannot be built: {error}."
             ) from error
 
 
@@ -157,8 +157,8 @@ def require_launcher(script: Script, environment: Path | None) -> None:
         if shutil.which("mpirun", path=search_path(python)) is None:
             raise CannotStart(
                 Outcome.START_FAILED,
-                "This node has no MPI (mpirun is missing). Name openmpi in a requirements file of "
-                "the code, or take torchrun.",
+                "This node has no MPI (mpirun is missing). Name openmpi in a requirements "
+                "file of the code, or use torchrun.",
             )
     needed = {"torchrun": "torch", "accelerate": "accelerate"}.get(script.launcher)
     if needed is None or importlib.util.find_spec(needed) is not None:

@@ -199,7 +199,7 @@ def meet(interface: int, descriptor: int) -> None:
         socket.send_fds(outside, [b"t"], [interface])
         os.close(interface)
         if not outside.recv(1):
-            raise OSError(errno.ENOTCONN, "the other nodes were not reached")
+            raise OSError(errno.ENOTCONN, "the other nodes could not be reached")
 
 
 def linger() -> None:
@@ -255,7 +255,7 @@ def deny_system_calls() -> None:
     """Install a seccomp filter: calls in DENIED and new namespaces fail with EPERM."""
     machine = platform.machine()
     if machine not in DENIED:
-        raise OSError(errno.ENOSYS, f"no list of system calls for {machine}")
+        raise OSError(errno.ENOSYS, f"there is no list of system calls for {machine}")
     load, equal, at_least, any_of, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, deny = 0x7FFF0000, 0x00050000 | errno.EPERM
     absent = 0x00050000 | errno.ENOSYS
@@ -307,7 +307,7 @@ def start(command: list[str], environment: dict[str, str]) -> int:
             os.setsid()
             os.execvpe(command[0], command, environment)
         except OSError as error:
-            sys.stderr.write(f"{command[0]} can't be started: {error.strerror}\n")
+            sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
             sys.stderr.flush()
         finally:
             os._exit(CANNOT_START)

@@ -37,7 +37,7 @@ def take_user() -> SandboxUser:
         user = try_to_take(uid)
         if user is not None:
             return user
-    raise OSError(f"all {NUM_UIDS} users for sandboxes are taken on this machine")
+    raise OSError(f"all {NUM_UIDS} users for sandboxes are in use on this machine")
 
 
 def try_to_take(uid: int) -> SandboxUser | None:

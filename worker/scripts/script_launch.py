@@ -269,7 +269,7 @@ class ScriptLauncher:
         elif pid == self.relay_pid:
             self.relay_pid = 0
             if code != 0 and self.is_running():
-                say("The script is ended because its network has failed.")
+                say("The script is being ended because its network has failed.")
                 self._kill()
 
     def watch(self) -> None:
@@ -285,13 +285,13 @@ class ScriptLauncher:
         limits = self.run.limits
         if used > limits.disk_bytes:
             self.breach = (
-                f"The script was ended because it had written {used / 2**30:.2f} GiB; this node "
-                f"gives a script {limits.disk_bytes / 2**30:.2f} GiB of its disk"
+                f"The script was ended because it had written {used / 2**30:.2f} GiB; this "
+                f"node allows {limits.disk_bytes / 2**30:.2f} GiB of disk"
             )
         elif files > limits.files:
             self.breach = (
-                f"The script was ended because it had made {files:,} files; this node allows "
-                f"{limits.files:,}"
+                f"The script was ended because it had created {files:,} files; this node "
+                f"allows {limits.files:,}"
             )
         if self.breach:
             self.kill_ranks()
@@ -315,7 +315,7 @@ class ScriptLauncher:
             say(f"The output could not be copied: {error}")
             return
         if made is not None:
-            say(f"The output is kept as {made}.")
+            say(f"The output is kept as the artifact {made}.")
 
     def is_running(self) -> bool:
         return self.exit_code is None
@@ -401,8 +401,9 @@ class ScriptLauncher:
             checkpoint, left_out = self.output.conclude(step=step)
         if left_out:
             say(
-                "Not kept of the output, because of their names or because there are more than "
-                f"{MAX_FILES:,} files: {', '.join(left_out[:5])}"
+                "These files of the output are not kept, because of their names or because "
+                f"there are more than {MAX_FILES:,} files: "
+                f"{', '.join(left_out[:5])}"
                 f"{f' and {len(left_out) - 5:,} more' if len(left_out) > 5 else ''}"
             )
         finished = self.exit_code == 0 and not stopped and not self.breach

@@ -17,7 +17,7 @@ WRONGS = {
     "no_show": "no show",
     "expired_window": "outside its window",
     "orphan": "orphan",
-    "unfit": "not allowed any more",
+    "unfit": "no longer allowed",
 }
 RESULTS = {
     "planned": ("bad", "will be removed"),

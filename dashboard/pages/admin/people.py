@@ -48,7 +48,7 @@ async def act(viewer: Viewer) -> Response:
             link = decode(Link, answer.json())
             return redirect_saying(viewer, PAGE, made=link.url, made_for="A link to set a password")
         if action not in changes:
-            return Response("There is no such action.", status_code=404, media_type="text/plain")
+            return Response("This action does not exist.", status_code=404, media_type="text/plain")
         await viewer.call("PATCH", f"/v1/users/{user_id}", json=changes[action])
     except ApiProblem as refused:
         if refused.status not in ANSWERED:

@@ -22,4 +22,4 @@ def prepare(name: str, cache_dir: Path) -> Path:
         from strategies.plan.built_in import digits
 
         return digits.prepare(cache_dir)
-    raise ValueError(f"{name} is not a built-in dataset; there is: {', '.join(BUILT_IN)}")
+    raise ValueError(f"{name} is not a built-in dataset; known are: {', '.join(BUILT_IN)}")

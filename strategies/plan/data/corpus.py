@@ -131,7 +131,7 @@ def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path |
         return Bytes()
     if spec.tokenizer == "huggingface":
         if checkpoint is None:
-            raise BadData("data.tokenizer huggingface needs a checkpoint, and the job names none")
+            raise BadData("data.tokenizer huggingface needs a checkpoint, but the job names none")
         try:
             return HuggingFace.of(checkpoint)
         except ValueError as error:
@@ -147,7 +147,7 @@ def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path |
     if tokenizer.size < 2:
         raise BadData(
             f"dataset {spec.dataset} has {counted(tokenizer.size, 'different character')}; at "
-            "least 2 are needed to have anything to predict"
+            "least 2 are needed to train on"
         )
     return tokenizer
 
@@ -175,7 +175,7 @@ def write_documents(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokeniz
                 raise BadData(f"line {number} {error}") from error
             is_text = isinstance(row, Text)
             if not is_text and not learned[1:].any():
-                raise BadData(f"line {number} has no token to learn, however long it is")
+                raise BadData(f"line {number} has no token to learn, whatever the sequence length")
             # A document of one token has nothing to predict.
             if len(tokens) < 2:
                 too_short += 1
@@ -222,8 +222,8 @@ def pieces_of_text(path: Path) -> Iterator[str]:
             except UnicodeDecodeError as error:
                 raise BadData(
                     f"byte {before - unfinished + error.start:,} of {path.stat().st_size:,} "
-                    f"(0x{error.object[error.start]:02x}) is not UTF-8, so it is part of no "
-                    "character; save the text as UTF-8, or take tokenizer bytes"
+                    f"(0x{error.object[error.start]:02x}) is not valid UTF-8; save the text "
+                    "as UTF-8, or use tokenizer bytes"
                 ) from error
             before += len(piece)
 

@@ -142,7 +142,7 @@ def parts_of(archive: ZipFile) -> list[ImageSet]:
     training = [names for names in TRAINING if set(names) <= members.keys()]
     if len(training) != 1:
         listed = ", ".join(sorted(members)[:10]) or "nothing"
-        raise BadData(f"has {listed}; needs images and labels, or x_train and y_train")
+        raise BadData(f"has {listed}; it needs images and labels, or x_train and y_train")
     wanted = [*training, TESTS] if set(TESTS) <= members.keys() else training
     parts = [
         ImageSet(*(header(archive, name, members[name]) for name in names)) for names in wanted
@@ -154,14 +154,14 @@ def parts_of(archive: ZipFile) -> list[ImageSet]:
         if other.shape[1:] != first.shape[1:] or (other.dtype == np.uint8) != (
             first.dtype == np.uint8
         ):
-            raise BadData(f"{other} of {other.dtype} are unlike {first} of {first.dtype}")
+            raise BadData(f"{other} of {other.dtype} differ from {first} of {first.dtype}")
     return parts
 
 
 def header(archive: ZipFile, name: str, member: ZipInfo) -> Array:
     """Read an array's name, type and shape from its first bytes."""
     if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or member.flag_bits & 1:
-        raise BadData(f"{name} is packed or encrypted in a way that numpy.savez does not")
+        raise BadData(f"{name} is compressed or encrypted in a way that numpy.savez does not use")
     with archive.open(member) as file:
         try:
             version = np.lib.format.read_magic(file)
@@ -172,7 +172,7 @@ def header(archive: ZipFile, name: str, member: ZipInfo) -> Array:
             raise BadData(f"{name} is not an array written by numpy.save: {error}") from error
         begins_at = file.tell()
     if dtype.hasobject:
-        raise BadData(f"{name} holds Python objects, which are not unpacked; save plain numbers")
+        raise BadData(f"{name} holds Python objects, which are not loaded; save plain numbers")
     if is_fortran and len(shape) > 1:
         raise BadData(f"{name} is in Fortran order; save numpy.ascontiguousarray({name})")
     expected = begins_at + math.prod(shape) * dtype.itemsize
@@ -252,7 +252,7 @@ class Images(Windows):
         if self.num_train < 1:
             raise BadData(
                 f"dataset {spec.dataset} has {counted(len(labels), 'image')}; held_out "
-                f"{spec.held_out:g} leaves none to train on"
+                f"{spec.held_out:g} leaves no image to train on"
             )
         self.most_evaluated = max(self.most_evaluated, MOST_EVALUATED_BYTES // (4 * pixels[0].size))
 

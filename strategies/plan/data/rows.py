@@ -85,7 +85,7 @@ def row_from(document: object) -> Row:
         case []:
             raise WrongRow(f"is not an object with {FORMS}")
         case several:
-            raise WrongRow(f"has {' and '.join(several)}; a line is one of: {FORMS}")
+            raise WrongRow(f"has {' and '.join(several)}; a line may only have one of: {FORMS}")
 
 
 def string_of(fields: dict[str, object], key: str) -> str:

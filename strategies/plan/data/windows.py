@@ -178,9 +178,9 @@ def documents_trained_on(ends: Integers, spec: DataSpec) -> int:
     held_out = max(1, share_of(len(ends), spec.held_out)) if spec.held_out else 0
     if held_out >= len(ends):
         raise BadData(
-            f"dataset {spec.dataset} has {counted(len(ends), 'document')} of at least 2 tokens, "
-            f"{ends[-1]:,} {unit_of(spec)} in all; held_out {spec.held_out:g} takes {held_out:,}, "
-            "so none is left to train on"
+            f"dataset {spec.dataset} has {counted(len(ends), 'document')} of at least 2 "
+            f"tokens, {ends[-1]:,} {unit_of(spec)} in all; held_out {spec.held_out:g} takes "
+            f"{held_out:,}, so no text is left to train on"
         )
     return len(ends) - held_out
 

@@ -35,7 +35,7 @@ def find_directory(file: BinaryIO) -> Directory:
     at = tail.rfind(END)
     is_short = at < 0 or len(tail) - at < END_BYTES
     if is_short or tail.startswith(ZIP64_LOCATOR, max(0, at - LOCATOR_BYTES)):
-        raise BadZipFile("its end is not that of a zip archive of at most 4 GiB")
+        raise BadZipFile("it does not end like a zip archive of at most 4 GiB")
     (size,) = struct.unpack_from("<L", tail, at + 12)
     start = before + at - size
     if start < 0:

@@ -208,12 +208,13 @@ def half_precision_everywhere(resolved: ResolvedSpec) -> Iterator[Fields]:
 DECISIONS = (
     Decision(
         "smaller micro-batches, accumulated",
-        "little, unless they get so small that the GPU idles",
+        "little, unless the micro-batches get so small that the GPU idles",
         smaller_micro_batches,
     ),
     Decision(
         "computing in bfloat16",
-        "nothing; it is faster if the GPU has units for it. The curve stays in a band",
+        "nothing; it is faster if the GPU has units for it. The loss curve stays within a "
+        "tolerance",
         half_precision,
     ),
     Decision(
@@ -223,8 +224,8 @@ DECISIONS = (
     ),
     Decision("full activation checkpointing", "a third more arithmetic", full_checkpointing),
     Decision(
-        "logits and loss part by part (tiling)",
-        "the head's product is computed once more",
+        "logits and loss computed part by part (tiling)",
+        "the output head's product is computed once more",
         loss_in_parts,
     ),
     Decision(
@@ -233,8 +234,8 @@ DECISIONS = (
         matrix_by_matrix,
     ),
     Decision(
-        "the optimizer's state sharded (ZeRO 1, 2)",
-        "half as much again is sent",
+        "optimizer state sharded (ZeRO 1, 2)",
+        "1.5 times the traffic of data parallelism",
         sharded_optimizer,
     ),
     Decision(
@@ -266,7 +267,7 @@ DECISIONS = (
         more_ranks,
     ),
     Decision(
-        "the optimizer's state in the host's memory (ZeRO)",
+        "optimizer state in the host's memory (ZeRO)",
         "gradients and weights cross the bus in every step, and the host updates",
         offloaded_optimizer,
     ),
@@ -276,31 +277,31 @@ DECISIONS = (
         offloaded_weights,
     ),
     Decision(
-        "weights and the optimizer's state in files on the node's disk (ZeRO 3, nvme)",
+        "weights and optimizer state in files on the node's disk (ZeRO 3, nvme)",
         "all of it is read and written in every step; for hosts with too little memory",
         offloaded_to_files,
     ),
     Decision(
-        "small matrices trained beside frozen ones (LoRA; QLoRA in 4 bits)",
+        "small matrices trained beside frozen weights (LoRA; QLoRA in 4 bits)",
         "less arithmetic; the learned change is of low rank",
         adapters,
         changes_training=True,
     ),
     Decision(
-        "the optimizer's averages in 8 bits",
-        "they are rounded at every step",
+        "optimizer averages in 8 bits",
+        "the averages are rounded at every step",
         eight_bit_averages,
         changes_training=True,
     ),
     Decision(
         "the frozen matrices in 4 bits (QLoRA)",
-        "they are dequantised for every product, and off by a tenth",
+        "the matrices are dequantised for every product, with errors of about a tenth",
         quantised_base,
         changes_training=True,
     ),
     Decision(
         "bfloat16 for weights and optimizer too",
-        "small updates are rounded away; nothing in time",
+        "small updates are rounded away; no time",
         half_precision_everywhere,
         changes_training=True,
     ),

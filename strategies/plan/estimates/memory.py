@@ -284,7 +284,7 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     ]
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
-        terms.append(term("late gradients", late, exact, f"{delay} waiting for their update"))
+        terms.append(term("delayed gradients", late, exact, f"{delay} waiting for their update"))
     if (shards > 1 and not zero_1_2) or resolved.strategy is Strategy.ZERO3:
         num_bytes, source = gathered(resolved, share, whole=held * size + frozen, half=frozen / 2)
         terms.append(term("gathered", num_bytes, False, source))
@@ -301,7 +301,9 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         terms.append(term("exchanged", exchanged, False, "keys, values and their gradients"))
     if layout.pipeline > 1:
         handed = handed_over_bytes(resolved)
-        terms.append(term("handed over", handed, False, "features and gradients between stages"))
+        terms.append(
+            term("handed over", handed, False, "features and gradients passed between stages")
+        )
     activations = activation_bytes(resolved, share.layers, share.in_flight)
     logits = logit_bytes(resolved) if share.has_head else 0.0
     source = "numbers that autograd keeps, layer by layer"

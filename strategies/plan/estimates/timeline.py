@@ -110,7 +110,7 @@ def laid_out(orders: list[list[Pass]], *, num_stages: int) -> list[PassSpan]:
                 own.append(PassSpan(rank, work, start, ended[work]))
             else:
                 waiting.discard(rank)
-        assert len(ended) > before or not waiting, "this order waits for itself"
+        assert len(ended) > before or not waiting, "this schedule deadlocks"
     return [slot for own in slots for slot in own]
 
 

@@ -166,9 +166,9 @@ def context(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     size = BYTES_PER_FEATURE[spec.precision]
     per_layer = passes * (traded + round_ring) * size + gradients * max(4, size)
     sent = int(per_layer * layers_on_a_rank(resolved) * shares.micro_batches)
-    what = "keys and values round the ring" if trade == 1 else "heads traded"
+    what = "keys and values sent round the ring" if trade == 1 else "heads exchanged"
     if 1 < trade < ranks:
-        what += ", keys and values round the ring"
+        what += ", keys and values sent round the ring"
     yield along(resolved, ("context",), sent, overlaps=trade == 1, what=f"{what}, in every layer")
 
 

@@ -123,13 +123,13 @@ class HfConfig(BaseModel):
         """Yield the reasons why the network cannot be built here."""
         if self.architectures[0] not in ARCHITECTURES:
             known = ", ".join(f"{name} ({models})" for name, models in ARCHITECTURES.items())
-            yield f"architecture {self.architectures[0]} is not supported; there is: {known}"
+            yield f"architecture {self.architectures[0]} is not supported; known are: {known}"
         rounded = self.quantization_config
         if rounded is not None and not is_known_gptq(rounded):
             told = {name: rounded.get(name) for name in GPTQ}
             yield (
-                f"its weights are quantised ({told}); the only supported form is GPTQ with 4 bits; "
-                "take the checkpoint with full weights"
+                f"its weights are quantised ({told}); the only supported form is GPTQ with 4 "
+                "bits; use the checkpoint with full weights"
             )
         if self.hidden_act != "silu":
             yield f"hidden_act {self.hidden_act} is not supported; silu is"

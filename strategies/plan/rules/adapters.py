@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.shapes import matrices
-from strategies.plan.spec import AdapterTarget, FrozenBase, Strategy, TrainSpec
+from strategies.plan.spec import FrozenBase, Strategy, TrainSpec
 
 ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 
@@ -18,8 +18,8 @@ def targets_exist(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="not_supported_by_model",
             param="adapter",
-            message=f"adapters go beside the matrices of gpt and llama; {model.name} has none of "
-            f"the {len(AdapterTarget)}: leave adapter out",
+            message=f"adapters are for the matrices of gpt and llama, which {model.name} does "
+            "not have; leave adapter out",
         )
         return
     missing = [target for target in adapter.targets if target not in there]
@@ -27,23 +27,23 @@ def targets_exist(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="no_such_matrix",
             param="adapter.targets",
-            message=f"a layer of {model.name} has no {', '.join(missing)}; of its {len(there)} "
-            f"matrices take any: {', '.join(there)}",
+            message=f"a layer of {model.name} has no {', '.join(missing)}; choose from its "
+            f"{len(there)} matrices: {', '.join(there)}",
         )
     if len(set(adapter.targets)) < len(adapter.targets):
         yield Problem(
             code="named_twice",
             param="adapter.targets",
             message=f"adapter.targets has {len(adapter.targets)} names, but only "
-            f"{len(set(adapter.targets))} different ones; name each once",
+            f"{len(set(adapter.targets))} of them differ; name each matrix once",
         )
     narrowest = min(min(there.get(target, (adapter.rank,))) for target in adapter.targets)
     if adapter.rank > narrowest:
         yield Problem(
             code="out_of_range",
             param="adapter.rank",
-            message=f"an adapter of rank {adapter.rank} is no smaller than the matrix beside it, "
-            f"whose narrow side is {narrowest}; take {narrowest} or less",
+            message=f"an adapter of rank {adapter.rank} is not smaller than its matrix, whose "
+            f"narrow side is {narrowest}; take {narrowest} or less",
         )
 
 
@@ -63,7 +63,7 @@ def quantised_bases_stay_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="not_supported_together",
             param="compile",
-            message=f"compile cannot look into the kernels that read base {adapter.base}; leave "
+            message=f"compile cannot trace the kernels that read base {adapter.base}; leave "
             "it out, or take base none",
         )
 
@@ -83,6 +83,6 @@ def nothing_to_adapt(spec: TrainSpec) -> Iterator[str]:
     """Warn if the frozen weights are untrained."""
     if spec.adapter is not None and spec.model.checkpoint is None:
         yield (
-            f"the frozen weights are random numbers (seed {spec.training.seed}): adapters beside "
-            "them learn little; name a model.checkpoint, unless this is an exercise"
+            f"the frozen weights are random numbers (seed {spec.training.seed}): adapters on "
+            "top of them learn little. Name a model.checkpoint, unless this is an exercise"
         )

@@ -14,8 +14,9 @@ def ulysses_divides(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="needs_context_parallel",
             param=param,
-            message=f"ulysses_degree {degree} says how many context-parallel ranks exchange heads, "
-            f"but the context degree is 1; take a context degree of {degree}, or leave it out",
+            message=f"ulysses_degree {degree} is the number of context-parallel ranks that "
+            "exchange heads, but the context degree is 1; take a context degree of "
+            f"{degree}, or leave it out",
         )
         return
     if resolved.spec.model.name.reads_images:  # rules.images
@@ -58,7 +59,7 @@ def tokens_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
         param="data.sequence_length",
         message=f"{length} tokens per sample are not divisible by {multiple}, which {context} "
         f"context-parallel ranks in rings of {context // degree} need; "
-        f"{length - length % step or step} would do",
+        f"{length - length % step or step} would be divisible",
     )
 
 

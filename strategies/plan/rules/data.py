@@ -14,8 +14,8 @@ def vocabulary_is_known(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="vocabulary_missing",
             param="data.vocabulary_size",
-            message="a plan does not read the text, so it must be told how many different "
-            "characters there are (tiny Shakespeare: 65); more than there are is fine",
+            message="the planner does not read the text, so give the number of different "
+            "characters (tiny Shakespeare: 65); a larger number is fine",
         )
     if spec.tokenizer == "huggingface" and resolved.spec.model.checkpoint is None:
         yield Problem(
@@ -28,14 +28,15 @@ def vocabulary_is_known(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="vocabulary_missing",
             param="data.vocabulary_size",
-            message="a plan does not read the checkpoint, so it must be told its vocab_size (see "
+            message="the planner does not read the checkpoint, so give its vocab_size (see "
             "its config.json, or `trainyard models show`)",
         )
     if spec.tokenizer == "bytes" and spec.vocabulary_size not in (None, BYTES):
         yield Problem(
             code="vocabulary_fixed",
             param="data.vocabulary_size",
-            message=f"there are {BYTES} different bytes, not {spec.vocabulary_size}; leave it out",
+            message=f"tokenizer bytes has a vocabulary of {BYTES}, not "
+            f"{spec.vocabulary_size}; leave it out",
         )
 
 

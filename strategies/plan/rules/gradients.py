@@ -54,7 +54,8 @@ def local_ranks_average(resolved: ResolvedSpec) -> Iterator[Problem]:
                 code="averaging_needs_local_sgd",
                 param="parallelism.average_every_steps",
                 message=f"average_every_steps {every} is for strategy local_sgd; "
-                f"{resolved.strategy} keeps its ranks together at every step; leave it out",
+                f"{resolved.strategy} synchronises its ranks at every step; leave it "
+                "out",
             )
         return
     if every is None:
@@ -89,13 +90,15 @@ def late_gradients_are_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="not_supported_together",
             param="parallelism.gradient_delay",
-            message=f"gradient_delay {delay} delays the gradient that ranks share, and the ranks "
-            "of local_sgd share none; take strategy ddp for late gradients, or gradient_delay 0",
+            message=f"gradient_delay {delay} delays the gradient that ranks share, and the "
+            "ranks of local_sgd share none; take strategy ddp for delayed gradients, "
+            "or gradient_delay 0",
         )
     if delay >= steps:
         yield Problem(
             code="out_of_range",
             param="parallelism.gradient_delay",
-            message=f"with gradient_delay {delay} the first {delay} steps change nothing, and the "
-            f"run has {steps}; {steps - 1} would leave one update",
+            message=f"with gradient_delay {delay} the first {delay} steps change no weights, "
+            f"and the run has {steps} steps; a delay of {steps - 1} would leave one "
+            "update",
         )

@@ -16,7 +16,7 @@ IMAGES_ONLY = {"data": ("image_shape", "classes", "pixel_mean", "pixel_deviation
 WHY_NOT = {
     "tensor": "tensor parallel splits attention heads and a vocabulary",
     "context": "context parallel splits samples along their tokens, and an image is one",
-    "pipeline": "its layers give images of different sizes",
+    "pipeline": "its layers produce images of different sizes",
 }
 
 
@@ -47,8 +47,8 @@ def dataset_is_readable(resolved: ResolvedSpec) -> Iterator[Problem]:
     yield Problem(
         code="not_supported_by_model",
         param="data.dataset",
-        message=f"{dataset} holds {holds}, which {name} does not read; take {others}, or dataset "
-        f"{', '.join(fitting)}",
+        message=f"{dataset} holds {holds}, which model {name} cannot read; take {others}, or "
+        f"dataset {', '.join(fitting)}",
     )
 
 
@@ -60,15 +60,15 @@ def images_are_known(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="image_shape_missing",
             param="data.image_shape",
-            message="a plan does not look at the images, so it must be told their height and width "
+            message="the planner does not read the images, so give their height and width "
             "and, if there are several, channels (MNIST: [28, 28])",
         )
     if data.classes is None:
         yield Problem(
             code="classes_missing",
             param="data.classes",
-            message="a plan does not look at the labels, so it must be told how many classes there "
-            "are (MNIST: 10); more than there are is fine",
+            message="the planner does not read the labels, so give the number of classes "
+            "(MNIST: 10); a larger number is fine",
         )
 
 

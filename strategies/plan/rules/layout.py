@@ -49,7 +49,7 @@ def degrees_fit(resolved: ResolvedSpec) -> Iterator[Problem]:
         )
         if strategy is Strategy.SINGLE and layout.world_size == 1:
             param = "parallelism.strategy"
-            advice = "ask for 1 rank, or for strategy ddp"
+            advice = "request 1 rank, or use strategy ddp"
         else:
             axis = (technique and technique.open_axis) or "replicate"
             param = f"parallelism.{DEGREE_FIELDS[axis]}"
@@ -78,6 +78,6 @@ def ranks_exist(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="too_many_ranks",
             param="resources.ranks_per_node",
-            message=f"{ranks_per_node} ranks per node, but a node of class {hardware.class_name} "
-            f"has 1 to {hardware.slots} to give (one per {slot})",
+            message=f"{ranks_per_node} ranks per node, but a node of class "
+            f"{hardware.class_name} has only {hardware.slots} (one per {slot})",
         )

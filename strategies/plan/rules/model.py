@@ -13,7 +13,7 @@ def heads_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
         return
     fitting = f"the nearest is {largest_divisor(num_heads, model.width // 2)}"
     if model.width % 2:
-        fitting = f"the width must be even, and {model.width + 1} is"
+        fitting = f"the width must be even; use {model.width + 1}"
     if model.width % num_heads:
         yield Problem(
             code="not_divisible",

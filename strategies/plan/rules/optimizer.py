@@ -37,8 +37,8 @@ def triton_has_a_gpu(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="not_supported_together",
             param="training.optimizer",
-            message=f"optimizer {optimizer} updates weights of 4 bytes, and those of precision "
-            f"{precision} have {BYTES_PER_WEIGHT[precision]}; take adamw",
+            message=f"optimizer {optimizer} updates weights of 4 bytes, but those of "
+            f"precision {precision} have {BYTES_PER_WEIGHT[precision]}; take adamw",
         )
 
 

@@ -51,16 +51,16 @@ def layers_bear_two_backward_passes(resolved: ResolvedSpec) -> Iterator[Problem]
         yield Problem(
             code="not_supported_by_schedule",
             param="compile",
-            message=f"{schedule} goes backward through each layer twice, which a compiled layer "
-            "cannot; take Interleaved1F1B, or compile: false",
+            message=f"{schedule} runs the backward pass of each layer in two parts, which a "
+            "compiled layer cannot; take Interleaved1F1B, or compile: false",
         )
     if resolved.spec.activation_checkpointing is ActivationCheckpointing.SELECTIVE:
         yield Problem(
             code="not_supported_by_schedule",
             param="activation_checkpointing",
-            message=f"{schedule} goes backward through each layer twice, and selective "
-            "checkpointing keeps its saved tensors for one pass only; take full or none, or "
-            "Interleaved1F1B",
+            message=f"{schedule} runs the backward pass of each layer in two parts, and "
+            "selective checkpointing keeps its saved tensors for one part only; take "
+            "full or none, or Interleaved1F1B",
         )
 
 
@@ -105,8 +105,9 @@ def micro_batches_fill_pipeline(resolved: ResolvedSpec) -> Iterator[Problem]:
     yield Problem(
         code="micro_batches",
         param="training.gradient_accumulation_steps",
-        message=f"{schedule} needs {need} micro-batches per step, not {micro_batches}; the nearest "
-        f"gradient_accumulation_steps is {nearest}, and GPipe takes any number",
+        message=f"{schedule} needs {need} micro-batches per step, not {micro_batches}; the "
+        f"nearest gradient_accumulation_steps is {nearest}, and GPipe runs with any "
+        "number",
     )
 
 

@@ -15,11 +15,12 @@ def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:
     gpu = known_gpu(hardware.model)
     if hardware.device == "cpu":
         yield (
-            f"{precision} on a CPU saves activation memory but seldom time: without units for it "
-            "a step takes longer than in float32"
+            f"{precision} on a CPU saves activation memory but seldom time: without hardware "
+            "support a step takes longer than in float32"
         )
     elif precision is not Precision.FLOAT16 and gpu is not None and gpu.bfloat16 is None:
         yield (
-            f"{hardware.model} has no units for bfloat16, so {precision} is emulated, no faster "
-            f"than float32 ({gpu.float32:g} TFLOP/s); float16 reaches {gpu.float16:g}"
+            f"{hardware.model} has no hardware support for bfloat16, so {precision} is "
+            f"emulated and is not faster than float32 ({gpu.float32:g} TFLOP/s); float16 "
+            f"reaches {gpu.float16:g}"
         )

@@ -20,12 +20,14 @@ def steps_make_sense(resolved: ResolvedSpec) -> Iterator[Problem]:
             code="nothing_held_out",
             param="training.eval_every_steps",
             message=f"evaluation every {training.eval_every_steps} steps needs held-out data, "
-            "but data.held_out is 0; hold a tenth out (0.1), or leave eval_every_steps out",
+            "but data.held_out is 0; set it to 0.1, for example, or leave "
+            "eval_every_steps out",
         )
     if spec.checkpoint.keep_best and training.eval_every_steps is None:
         yield Problem(
             code="nothing_to_compare",
             param="checkpoint.keep_best",
-            message="keep_best compares losses on held-out data; say when to evaluate, for "
-            f"example training.eval_every_steps: {spec.checkpoint.every_steps or training.steps}",
+            message="keep_best compares losses on held-out data; give the interval of "
+            "evaluations, for example training.eval_every_steps: "
+            f"{spec.checkpoint.every_steps or training.steps}",
         )

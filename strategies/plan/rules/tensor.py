@@ -39,5 +39,5 @@ def matrices_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
             code="not_divisible",
             param="data.sequence_length",
             message=f"sequence_parallel splits {tokens} tokens over {degree} tensor-parallel "
-            f"ranks; {tokens - tokens % degree or degree} would divide",
+            f"ranks; {tokens - tokens % degree or degree} tokens would be divisible",
         )

@@ -15,8 +15,8 @@ def there_is_something_to_verify(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="nothing_to_verify",
             param="verify",
-            message=f"verify compares {verify.steps} steps of a layout with one rank, but the job "
-            "has only 1 rank; ask for more ranks, or leave verify out",
+            message=f"verify compares {verify.steps} steps of a layout with one rank, but the "
+            "job has only 1 rank; request more ranks, or leave verify out",
         )
     if verify.steps > steps:
         yield Problem(

@@ -50,8 +50,8 @@ def offload_needs_zero(resolved: ResolvedSpec) -> Iterator[Problem]:
             yield Problem(
                 code="offload_needs_zero",
                 param=f"parallelism.{field}",
-                message=f"{field} nvme needs strategy zero3, not {resolved.strategy}, whose rows "
-                "are updated whole; take zero3, or cpu",
+                message=f"{field} nvme needs strategy zero3, not {resolved.strategy}, which "
+                "updates whole rows; take zero3, or cpu",
             )
 
 
@@ -75,8 +75,8 @@ def swapping_is_compiled(resolved: ResolvedSpec) -> Iterator[str]:
     if Offload.NVME in (parallelism.offload_optimizer, parallelism.offload_parameters):
         yield (
             "offloading to nvme compiles DeepSpeed's async_io once on the node, which needs "
-            "libaio-dev, g++ and ninja-build there; if one is missing, the run does not start "
-            "and names it"
+            "libaio-dev, g++ and ninja-build there; if one is missing, the run does not "
+            "start and its error names the missing one"
         )
 
 

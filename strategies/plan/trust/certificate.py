@@ -79,10 +79,11 @@ class Certificate(Comparison):
         if self.verdict == "pass":
             opening = f"Same curve as one rank over {self.steps:,} steps"
         elif self.verdict == "fail":
-            opening = f"Not the curve of one rank over {self.steps:,} steps"
+            opening = f"Different curve from one rank over {self.steps:,} steps"
         else:
             opening = (
-                f"{self.strategy} promises no curve; beside one rank over {self.steps:,} steps"
+                f"{self.strategy} promises no particular curve; compared with one rank over "
+                f"{self.steps:,} steps"
             )
         curves = [told("loss", self.loss)]
         if self.grad_norm is not None:
@@ -179,7 +180,8 @@ def told(quantity: str, difference: Difference) -> str:
     allowed = "" if difference.tolerance is None else f" ({difference.tolerance:.0e} allowed)"
     if difference.largest is None:
         return (
-            f"{quantity} {difference.found} at step {difference.step:,}, not {difference.expected}"
+            f"{quantity} is {difference.found} at step {difference.step:,} instead of "
+            f"{difference.expected}"
         )
     if difference.is_within:
         return f"{quantity} within {difference.largest:.1e}{allowed}"

@@ -68,7 +68,10 @@ class OtherBits(Part):
     dtype: str
 
     def __str__(self) -> str:
-        return f"rank {self.rank} holds other bits than rank 0 after an all_reduce ({self.dtype})"
+        return (
+            f"the result of rank {self.rank} differs from that of rank 0 after an "
+            f"all_reduce ({self.dtype})"
+        )
 
 
 class SlowRank(Part):

@@ -177,10 +177,10 @@ def why_missing(run: StudyRun) -> str:
         return run.failure
     if run.spec.training.steps <= WARM_UP_STEPS:
         return (
-            f"Its {run.spec.training.steps} steps are all warm-up: the first {WARM_UP_STEPS} are "
-            "not timed."
+            f"All of its {run.spec.training.steps} steps are warm-up: the first "
+            f"{WARM_UP_STEPS} are not timed."
         )
-    return f"Its first {WARM_UP_STEPS} steps, which are not timed, are not over yet."
+    return f"It has not finished its first {WARM_UP_STEPS} steps, which are not timed."
 
 
 def expected_speed_up(
@@ -277,7 +277,7 @@ def speed_sentence(kind: StudyKind, points: Sequence[Measured]) -> str:
     verb = "is" if kind is StudyKind.SCHEDULES or last.ranks == 1 else "are"
     sentence = f"{last.label} {verb} {last.speed_up:.2f} times as fast as {first.label}"
     if kind is StudyKind.SCHEDULES and last.expected_speed_up is not None:
-        return f"{sentence}; their bubbles predict {last.expected_speed_up:.2f}."
+        return f"{sentence}; the predicted bubbles give {last.expected_speed_up:.2f}."
     assert last.efficiency is not None
     return f"{sentence}, an efficiency of {100 * last.efficiency:.0f} %."
 

@@ -73,8 +73,8 @@ def test_the_digits_are_built_in(world: World) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "its end is not that of a zip archive"),
-        (b"a text", "its end is not that of a zip archive"),
+        (b"", "it does not end like a zip archive"),
+        (b"a text", "it does not end like a zip archive"),
         (npz(a=PIXELS), "has a; needs images and labels"),
         (npz(images=PIXELS, labels=LABELS[:9]), "40 images, but 9 labels"),
         (npz(images=PIXELS, labels=LABELS - 1), r"labels[0] is -1; labels are from 0 to 65,535"),
@@ -103,7 +103,7 @@ def test_a_file_that_holds_no_images_is_refused_with_the_numbers(
             "'mine' holds images, which model gpt cannot read. Use mlp or cnn.",
         ),
         (CNN, {"dataset": "poem", **KNOWN}, "'poem' holds text, which model cnn cannot read"),
-        (CNN, {"dataset": "mine"}, "data.image_shape: a plan does not look at the images"),
+        (CNN, {"dataset": "mine"}, "data.image_shape: the planner does not read the images"),
         ({"name": "gpt", "layers": 1, "width": 8}, {"dataset": "poem"}, "model.heads: this field"),
         (
             {"name": "gpt", "layers": 1, "width": 8, "heads": 2},

@@ -90,7 +90,8 @@ def test_a_failed_one_is_told_as_plainly(world: World) -> None:
     events = world.ann.get(f"/v1/jobs/{job_id}/events").json()["data"]
     (told,) = [event for event in events if event["kind"] == "certified"]
     assert told["message"].startswith(
-        "Not the curve of one rank over 20 steps: loss off by 3.0e-02 at step 12 (1e-06 allowed)"
+        "Different curve from one rank over 20 steps: "
+        "loss off by 3.0e-02 at step 12 (1e-06 allowed)"
     )
 
 

@@ -130,7 +130,7 @@ def test_a_refusal_names_the_class_that_comes_nearest(world: World) -> None:
         world.ann.post("/v1/jobs", json=spec).json()["detail"],
         world.ann.post("/v1/jobs/plan", json={"spec": spec}).json()["reason"],
     ):
-        assert "has 1 to 6 to give" in problem
+        assert "has only 6" in problem
 
 
 def test_what_does_not_fit_runs_anyway_for_a_short_while_if_that_is_wanted(world: World) -> None:

@@ -31,10 +31,13 @@ def against(verdict: Any = "pass", loss: float = 1.7e-7) -> ComparisonView:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (against(), "The 2 curves are one curve: the largest relative difference from ddp is"),
-        (against("fail", loss=0.02), "Not one curve: fsdp is 0.02 away from ddp at step 12"),
-        (against("exempt"), "One of these layouts promises no curve"),
-        (refusal(422, "They differ in seed."), "can&#39;t be held against each other: They differ"),
+        (against(), "All 2 jobs have the same curve: the largest relative difference from ddp is"),
+        (
+            against("fail", loss=0.02),
+            "Different curves: the loss of fsdp differs from that of ddp by 0.02 at step 12",
+        ),
+        (against("exempt"), "One of these layouts promises no particular curve"),
+        (refusal(422, "They differ in seed."), "cannot be compared: They differ"),
     ],
 )
 def test_the_first_sentence_says_whether_they_are_one_curve(

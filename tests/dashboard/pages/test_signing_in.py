@@ -90,8 +90,8 @@ def test_the_first_start_link_makes_an_administrator_and_signs_in(
 ) -> None:
     text = page.get("/first-start?secret=ty_first").text
     assert 'value="ty_first"' in text
-    assert "Where there are accounts already it is used up" in text
-    assert "The first-start link makes the first one" in page.get("/login").text
+    assert "If accounts already exist, it is no longer valid" in text
+    assert "The first-start link creates the first one" in page.get("/login").text
     api.put("/v1/first-start", MADE, method="POST")
     api.cookies[("POST", "/v1/first-start")] = SESSION
     fields = {"secret": "ty_first", "name": "ada", "password": "correct horse battery"}

@@ -32,7 +32,7 @@ def test_it_answers_first_and_shows_every_job_with_its_link(page: TestClient) ->
     text = page.get(STUDY).text
     assert "<strong><bdi>2 ranks are 1.60 times as fast as 1 rank" in text
     assert text.index("1.60 times as fast") < text.index("<table")
-    assert "strong scaling: the batch stays" in text
+    assert "strong scaling: the batch size stays" in text
     assert cells(text, "1 rank")[2:6] == ["400 / 400", "8", "0.128s", "8,000"]
     assert cells(text, "2 ranks")[6:9] == ["1.60", "2.00", "80.0%"]
     assert cells(text, "2 ranks")[9:] == ["25.0%", "21.0%", "1.7e-7", "pass"]

@@ -288,7 +288,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     (MLP, {"data__sequence_length": 8}, "data.sequence_length", "(asked for: 8); leave it out"),
     (MLP, {"data__packing": True}, "data.packing", "has no packing"),
     (MLP, {"data__dataset": "python-stdlib", "data__classes": 9, "data__image_shape": [9, 9]},
-     "data.dataset", "python-stdlib holds text, which mlp does not read; take gpt or llama, or "
+     "data.dataset", "python-stdlib holds text, which model mlp cannot read; take gpt or llama, or "
      "dataset digits"),
     (CNN, {"data__dataset": "mine", "data__classes": 10}, "data.image_shape", "(MNIST: [28, 28])"),
     (MLP, {"data__dataset": "mine", "data__image_shape": [28, 28]}, "data.classes", "(MNIST: 10)"),
@@ -334,5 +334,6 @@ def test_a_text_model_does_not_read_digits() -> None:
     spec = make_spec(data__dataset="digits")
     (problem,) = plan(spec, nodes=1, ranks_per_node=1, hardware=HARDWARE).problems
     assert problem.message == (
-        "digits holds images, which gpt does not read; take mlp or cnn, or dataset python-stdlib"
+        "digits holds images, which model gpt cannot read; take mlp or cnn, or dataset "
+        "python-stdlib"
     )

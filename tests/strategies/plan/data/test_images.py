@@ -132,13 +132,13 @@ def edited(content: bytes, at: bytes, becomes: bytes) -> bytes:
 IMAGES, GOOD = npy(PIXELS), npy(LABELS)
 OBJECTS = npy(np.array([{}] * 20), allow_pickle=True)
 BROKEN = {
-    "text": (b"just a text", "its end is not that of a zip archive"),
-    "empty": (b"", "its end is not that of a zip archive"),
-    "only an end": (b"PK\x05\x06" + bytes(18), "has nothing; needs images and labels"),
-    "other names": (archive(a=IMAGES, b=GOOD), "has a, b; needs images and labels"),
+    "text": (b"just a text", "it does not end like a zip archive"),
+    "empty": (b"", "it does not end like a zip archive"),
+    "only an end": (b"PK\x05\x06" + bytes(18), "has nothing; it needs images and labels"),
+    "other names": (archive(a=IMAGES, b=GOOD), "has a, b; it needs images and labels"),
     "two pairs": (
         archive(images=IMAGES, labels=GOOD, x_train=IMAGES, y_train=GOOD),
-        "needs images and labels, or x_train and y_train",
+        "it needs images and labels, or x_train and y_train",
     ),
     "no array": (archive(images=b"hello", labels=GOOD), "images is not an array"),
     "objects": (archive(images=IMAGES, labels=OBJECTS), "labels holds Python objects"),
@@ -173,7 +173,7 @@ BROKEN = {
     ),
     "tests unlike": (
         archive(x_train=IMAGES, y_train=GOOD, x_test=npy(PIXELS[:, :5]), y_test=GOOD),
-        r"x_test \(20, 5, 5\) of uint8 are unlike x_train \(20, 6, 5\)",
+        r"x_test \(20, 5, 5\) of uint8 differ from x_train \(20, 6, 5\)",
     ),
     "damaged": (
         edited(archive(images=IMAGES, labels=GOOD), PIXELS[3].tobytes(), bytes(30)),
@@ -217,7 +217,7 @@ def test_an_archive_cannot_hide_a_large_directory(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", images=PIXELS, labels=LABELS)
     content = path.read_bytes()
     path.write_bytes(content[:-22] + b"PK\x06\x07" + bytes(16) + content[-22:])
-    with pytest.raises(BadData, match="its end is not that of a zip archive"):
+    with pytest.raises(BadData, match="it does not end like a zip archive"):
         check(path)
 
 

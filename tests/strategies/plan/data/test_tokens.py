@@ -138,7 +138,7 @@ def test_a_plan_must_be_told_how_many_characters_there_are() -> None:
     (problem,) = planned(data__tokenizer="characters", parallelism={"strategy": "ddp"}).problems
     assert (problem.code, problem.param) == ("vocabulary_missing", "data.vocabulary_size")
     (problem,) = planned(data__vocabulary_size=300, parallelism={"strategy": "ddp"}).problems
-    assert problem.message == "there are 256 different bytes, not 300; leave it out"
+    assert problem.message == "tokenizer bytes has a vocabulary of 256, not 300; leave it out"
 
 
 def test_the_vocabulary_counts_in_parameters_and_tensor_degrees() -> None:

@@ -120,7 +120,7 @@ def test_auto_takes_the_fastest_that_fits_and_says_why() -> None:
     assert found.runnable
     assert found.strategy is Strategy.FSDP
     assert re.search(
-        r"ddp needs [\d.]+ GiB per rank of 71\.28.*fastest expected", found.warnings[0]
+        r"ddp needs [\d.]+ GiB per rank of 71\.28.*shortest expected step", found.warnings[0]
     )
     for strategy in ("tensor", "pipeline"):
         other = on(changed(spec, {"parallelism": {"strategy": strategy}}), 8)

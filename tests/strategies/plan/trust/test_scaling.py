@@ -106,7 +106,7 @@ def test_a_size_without_times_says_why_and_leaves_the_others_their_own() -> None
     )
     assert first.missing is None
     assert second.missing == failed
-    assert third.missing == "Its first 10 steps, which are not timed, are not over yet."
+    assert third.missing == "It has not finished its first 10 steps, which are not timed."
     for point in (second, third):
         known = (point.step_time_s, point.tokens_per_s, point.speed_up, point.efficiency)
         assert known == (None, None, None, None)
@@ -169,7 +169,7 @@ def test_schedules_stand_beside_what_their_bubbles_predict() -> None:
     assert second.expected_speed_up == pytest.approx(0.8 / 0.5)
     assert second.speed_up == pytest.approx(1 / 0.7)
     assert summary(SCHEDULES, [first, second]) == (
-        "1F1B is 1.43 times as fast as naive; their bubbles predict 1.60. All compared "
+        "1F1B is 1.43 times as fast as naive; the predicted bubbles give 1.60. All compared "
         "jobs have the loss curve of naive over 2 steps."
     )
 
@@ -183,8 +183,8 @@ def test_the_summary_says_what_was_found() -> None:
         "have the loss curve of 1 rank over 2 steps."
     )
     assert said(STRONG, run(1, 0.8), run(2, losses={9: 1.0})) == (
-        "No speed-up is known yet. 2 ranks: Its first 10 steps, which are not timed, are not over "
-        "yet."
+        "No speed-up is known yet. 2 ranks: It has not finished its first 10 steps, which "
+        "are not timed."
     )
     assert (
         "The curve of 2 ranks differs from that of 1 rank: loss off by 3.2e-02 at step 2"
