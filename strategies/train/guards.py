@@ -55,8 +55,8 @@ def require_finite_gradient(
     skipped = scale.skipped_in_a_row
     after = f" after {skipped} skipped steps, at loss scale {scale.value:g}" if skipped else ""
     raise Diverged(
-        f"the loss is finite, but the gradient norm is {norm}{after}: not finite is the "
-        f"gradient of {', '.join(named) or 'no single weight'}",
+        f"the loss is finite, but the gradient norm is {norm}{after}: broken is the gradient of "
+        f"{', '.join(named) or 'no single weight'}",
         step=step,
     )
 

@@ -122,10 +122,7 @@ def train(
             observer.after_save(writer.finish() if last else writer.finished())
 
     finished = progress.step >= training.steps
-    say(
-        f"rank {mesh.rank} {{'finished' if finished else 'stopped as requested'}} at step "
-        f"{progress.step:,}"
-    )
+    say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
     observer.expect_pause()
     saved, sample = observer.checkpoint, None
     if finished and saved is not None:

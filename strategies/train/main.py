@@ -55,9 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the plan, train, and return the exit code."""
     parser = argparse.ArgumentParser(prog="strategies.train", description=__doc__)
     parser.add_argument("--plan", type=Path, required=True, help="plan.json")
-    parser.add_argument(
-        "--run-dir", type=Path, required=True, help="folder for everything that the run writes"
-    )
+    parser.add_argument("--run-dir", type=Path, required=True, help="where everything is written")
     arguments = parser.parse_args(argv)
     try:
         run_plan = RunPlan.model_validate_json(arguments.plan.read_bytes())

@@ -255,7 +255,7 @@ def test_a_second_backup_copies_what_is_new_and_one_of_a_broken_store_is_none(
         world.store.remove(str(digest))
         with pytest.raises(BackupFailed, match="not in the store"):
             back_up(world.database, world.store, keys_of(world), folder, quiet)
-    with pytest.raises(BackupFailed, match="no finished backup"):
+    with pytest.raises(BackupFailed, match="not hold a finished backup"):
         BackupManifest.read(folder)
 
 
@@ -351,7 +351,7 @@ class TestSecrets:
         keys = process.settings.secrets_key_file
         with pytest.raises(WrongKeys, match=r"1 secret.* TRAINYARD_SECRETS_KEY right"):
             back_up(process.database, process.service(Store), keys, sealed, quiet)
-        with pytest.raises(BackupFailed, match="no finished backup"):
+        with pytest.raises(BackupFailed, match="not hold a finished backup"):
             BackupManifest.read(sealed)
         process.ringer.close()
         process.database.close()

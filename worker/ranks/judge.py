@@ -330,7 +330,7 @@ def _stopped_sentence(evidence: Evidence) -> str:
     if evidence.stop.killed:
         saved = "; it did not stop in time and was killed, so it returns to its last checkpoint"
     elif result is not None and result.checkpoint is not None:
-        return f"{why}, after step {result.step:,}, which is saved."
+        return f"{why} after step {result.step:,}, which is saved."
     elif evidence.step:
         saved = "; no checkpoint was saved"
     else:

@@ -284,7 +284,7 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     ]
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
-        terms.append(term("delayed gradients", late, exact, f"{delay} waiting for their update"))
+        terms.append(term("late gradients", late, exact, f"{delay} waiting for their update"))
     if (shards > 1 and not zero_1_2) or resolved.strategy is Strategy.ZERO3:
         num_bytes, source = gathered(resolved, share, whole=held * size + frozen, half=frozen / 2)
         terms.append(term("gathered", num_bytes, False, source))

@@ -151,7 +151,7 @@ def blame(signed: dict[int, list[Position]], rank: int, silent: frozenset[int]) 
     where = mine.named(mine.entered)
     if silent:
         names = " and ".join(f"rank {one}" for one in sorted(silent))
-        why = f"{names} did not enter {where}, or did not leave it, and does not answer"
+        why = f"{names} did not come to {where}, or not out of it, and does not answer"
         return Digest(missing=sorted(silent), why=why, positions=signed)
     there = {
         other: position
@@ -160,7 +160,7 @@ def blame(signed: dict[int, list[Position]], rank: int, silent: frozenset[int]) 
         if position.group == mine.group
     }
     blamed = min((accused(one, there) for one in there), key=len)
-    why = "; ".join(blamed.values()) or f"all ranks entered {where}, but it did not end"
+    why = "; ".join(blamed.values()) or f"all ranks entered {where}, and it did not end"
     return Digest(missing=sorted(blamed), why=why, positions=signed)
 
 
@@ -177,8 +177,8 @@ def apart(rank: int, mine: Position, other: int, there: Position) -> dict[int, s
     """Return which of two ranks is behind the other in a group, or came to another collective."""
     for number in sorted(mine.recent.keys() & there.recent.keys()):
         if mine.recent[number] != there.recent[number]:
-            sentence = f"rank {other} entered {there.named(number)}"
-            return {other: f"{sentence} where rank {rank} entered {mine.recent[number]}"}
+            sentence = f"rank {other} came to {there.named(number)}"
+            return {other: f"{sentence} where rank {rank} came to {mine.recent[number]}"}
     if mine.entered == there.entered:
         return {}
     late, behind, ahead = (

@@ -416,7 +416,7 @@ def device_name(device: torch.device) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Examine the ranks that torchrun has started; return the verdict as exit code."""
     parser = argparse.ArgumentParser(prog="strategies.train.trust.preflight", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="run each collective once")
+    parser.add_argument("--quick", action="store_true", help="each collective once")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--report", type=Path, help="also write the report, as JSON, to this file")
     arguments = parser.parse_args(argv)

@@ -152,7 +152,7 @@ class RollCall:
         for rank in silent:
             place, what = at[rank]
             if place >= waiting:
-                parts.append(f"{self.names[rank]} entered {what} and never left it")
+                parts.append(f"{self.names[rank]} entered {what} and never came out of it")
             else:
                 after = f"; it entered {what} last" if place else ""
                 parts.append(f"{self.names[rank]} never entered {awaited}{after}")
@@ -161,13 +161,13 @@ class RollCall:
     def _all_are_here(self, late: list[int], error: BaseException) -> RanksMissing:
         if late:
             names = ", ".join(self.names[rank] for rank in late)
-            message = f"{names} entered {self.waits_for[1]} more than {self.timeout_s:.0f} s late"
+            message = f"{names} came to {self.waits_for[1]} more than {self.timeout_s:.0f} s late"
             return RanksMissing(message, frozenset(late))
         return RanksMissing(f"{self.waits_for[1]} failed on every rank: {error}", frozenset())
 
     def _list_is_gone(self, error: BaseException) -> RanksMissing:
         keeper = f"{self.names[0]}, which keeps the list of the ranks, is gone"
-        was = f"this rank was waiting in {self.waits_for[1]}"
+        was = f"this rank was in {self.waits_for[1]}"
         return RanksMissing(f"{keeper}; {was}: {error}", frozenset({0}))
 
 
@@ -177,5 +177,5 @@ def out_of_step(said: list[str], names: list[str]) -> RanksMissing:
     usual = max(sorted(set(said)), key=said.count)
     others = frozenset(rank for rank, what in enumerate(said) if what != usual)
     first = said.index(usual)
-    wrong = "; ".join(f"{names[rank]} entered {said[rank]}" for rank in sorted(others))
-    return RanksMissing(f"{wrong}; {names[first]} entered {usual}", others)
+    wrong = "; ".join(f"{names[rank]} came to {said[rank]}" for rank in sorted(others))
+    return RanksMissing(f"{wrong}; {names[first]} came to {usual}", others)
