@@ -213,7 +213,7 @@ def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
     page.route("**/stream", lambda route: route.abort())
     platform.process("api").kill()
     page.locator("#line-lost").wait_for(state="visible", timeout=15_000)
-    assert "The page shows what it knew" in page.inner_text("#line-lost")
+    assert "The page shows the state of" in page.inner_text("#line-lost")
     page.unroute("**/stream")
     page.locator("#line-lost").wait_for(state="hidden", timeout=60_000)
     before = points(page)

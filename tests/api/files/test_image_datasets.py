@@ -75,7 +75,7 @@ def test_the_digits_are_built_in(world: World) -> None:
     [
         (b"", "it does not end like a zip archive"),
         (b"a text", "it does not end like a zip archive"),
-        (npz(a=PIXELS), "has a; needs images and labels"),
+        (npz(a=PIXELS), "has a; it needs images and labels"),
         (npz(images=PIXELS, labels=LABELS[:9]), "40 images, but 9 labels"),
         (npz(images=PIXELS, labels=LABELS - 1), r"labels[0] is -1; labels are from 0 to 65,535"),
         (npz(images=PIXELS[:, 0], labels=LABELS), "images (40, 5) must be (N, height, width)"),
