@@ -98,7 +98,8 @@ def test_a_training_that_fills_the_memory_is_told_what_its_plan_had_said(
     order = make_order(launcher=Launcher.WARM)
     record = api.wait_for_exit(api.order(order))
     ended(api, node, record)
-    assert f"The plan expected {order.plan.needed_gib:.2f} of " in record.reason
+    planned = f"{order.plan.needed_gib:.2f} of {order.plan.capacity_gib:.2f} GiB for each rank"
+    assert f"The plan expected {planned}" in record.reason
     assert "Use a smaller micro_batch_size" in record.reason
 
 
