@@ -6,9 +6,10 @@ numbers of threads and of database connections: no lane can take another's. Over
 keeps a line that is bounded, in length and in time. The line of pages' own refreshes is the
 shortest.
 
-Those who wait take turns by person: whoever asks for ten things at once waits with nine of them
-until everybody else who waits has had a turn. People are told apart by what they sign in with, or
-by their address: a lane stands before the check of who somebody is.
+Clicks that wait take turns by person: whoever clicks for ten things at once waits with nine of them
+until everybody else who waits has had a turn. The reads of a page do not: it is whole with the last
+of them, so turns between pages would make all of them late. People are told apart by what they sign
+in with, or by their address: a lane stands before the check of who somebody is.
 
 A request has a place while it is worked on: not while its body arrives, nor while its answer is
 sent, except for files, which are both. Pages of the dashboard need no place: the calls behind them
@@ -90,6 +91,7 @@ LIMITS = {
     LaneKind.FILES: Limit(32, 64, 30.0),
 }
 YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
+BY_TURNS = (LaneKind.CLICKS,)
 WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
 THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
 
@@ -311,7 +313,7 @@ class Lanes:
         if kind is None:
             await self.app(scope, receive, send)
             return
-        lane, person = self.lanes[kind], _person(scope, headers)
+        lane, person = self.lanes[kind], _person(scope, headers) if kind in BY_TURNS else ""
         body = receive
         try:
             if kind in WHOLE:
