@@ -154,7 +154,7 @@ def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
     page.fill("[data-spec]", spec("x", 0))
     page.locator("#plan [data-state=bad]", has_text="training.steps").wait_for()
     assert page.locator("[data-submit]").is_disabled()
-    assert "can't be submitted" in page.text_content("#plan-bar")
+    assert "cannot be submitted" in page.text_content("#plan-bar")
     page.fill("[data-spec]", spec("curve", 1_000_000))
     page.locator("#plan .verdict[data-state=good]").wait_for()
     ready.wait_for()
