@@ -60,4 +60,4 @@ def test_a_plan_in_a_lease_tells_when_it_would_be_stopped(world: World) -> None:
     assert answer["lease_end"] == lease["usable_end"]
     assert answer["predicted_start"] == lease["hold_start"]
     assert answer["predicted_finish"] is None
-    assert "The lease has 1h 55min of use" in answer["reason"]
+    assert "The lease has 1h 55min of usable time" in answer["reason"]
