@@ -516,7 +516,7 @@ def test_what_is_taken_can_be_waited_for_and_the_calendar_subscribed_to(
     page.locator("[data-taken]").first.click()
     page.locator("[data-verdict] [data-state=bad]").wait_for()
     page.click("[data-wait-now]")
-    page.locator("[data-lease-answer]", has_text="Your waitlist").wait_for()
+    page.locator("[data-lease-answer]", has_text="You are on the waitlist").wait_for()
     page.locator("[data-waits] li").wait_for()
     page.click("[data-leave]")
     page.locator("[data-waits-card]").wait_for(state="hidden")

@@ -98,7 +98,7 @@ find("wait-now").addEventListener("click", (event) =>
       return made;
     },
     (made) =>
-      `You wait for ${made.node}: hours that become free are held for you, and you are told.`,
+      `You are on the waitlist for ${made.node}: hours that become free are held for you, and you get a notice.`,
   ),
 );
 
