@@ -258,7 +258,7 @@ def test_what_the_ranks_proved_is_a_table_or_why_there_is_none(
     api.show(job(), attempts=[attempt(preflight=PREFLIGHT), attempt(epoch=2)])
     text = page.get(JOB).text
     assert "all_reduce (sum, float32, 16 KiB)" in text
-    assert "attempt 1: each collective once between 2 ranks, 41 ms" in text
+    assert "attempt 1: each collective run once between 2 ranks, 41 ms" in text
     wrong = PREFLIGHT.model_copy(update={"findings": [HOSTILE]})
     api.show(job(), attempts=[attempt(preflight=wrong)])
     text = page.get(JOB).text
