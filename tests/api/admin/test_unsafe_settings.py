@@ -94,7 +94,9 @@ def test_administrators_read_it_and_no_password_is_in_it(world: World) -> None:
     answer = world.admin.get("/v1/admin/unsafe-settings")
     listed = answer.json()["data"]
     assert [one["level"] for one in listed] == sorted(one["level"] for one in listed)
-    assert "box cannot sandbox" in next(one["found"] for one in listed if one["setting"] == "sandbox")
+    assert "box cannot sandbox" in next(
+        one["found"] for one in listed if one["setting"] == "sandbox"
+    )
     for person in (world.ann, world.staff):
         assert person.get("/v1/admin/unsafe-settings").status_code == 403
     secret = ApiSettings(**{**SAFE, "database_url": "postgresql+psycopg://yard:secret@db/yard"})

@@ -512,7 +512,7 @@ def problems(ranks: int = 2, **changes: Any) -> dict[str, str]:
     ("changes", "code", "said"),
     [
         ({"adapter": {"targets": ["gate"]}}, "no_such_matrix", "a layer of gpt has no gate"),
-        ({"adapter": {"targets": ["up", "up"]}}, "named_twice", "only 1 different"),
+        ({"adapter": {"targets": ["up", "up"]}}, "named_twice", "only 1 of them differ"),
         (
             {"adapter": {}, "model": IMAGES, "data": {"dataset": "digits"}},
             "not_supported_by_model",
