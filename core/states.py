@@ -49,6 +49,17 @@ class AttemptState(DocumentedEnum):
     EXITED = "exited", "Has ended on every node; its outcome gives the cause."
 
 
+class Phase(DocumentedEnum):
+    """Phase of an attempt as its node sees it."""
+
+    PREPARING = "preparing", "Fetches the dataset or a checkpoint, or waits for the launcher."
+    READY = "ready", "All files are here; the ranks wait for the other nodes to be ready, too."
+    STARTING = "starting", "Ranks exist; none has made a step."
+    RUNNING = "running", "Has made a step."
+    STOPPING = "stopping", "Was told to stop; its ranks save a checkpoint and end."
+    EXITED = "exited", "All its ranks have ended."
+
+
 class LeaseState(DocumentedEnum):
     """State of the exclusive use of a node for some hours."""
 

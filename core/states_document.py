@@ -9,6 +9,7 @@ from core.states import (
     NODE_EDGES,
     Desired,
     Outcome,
+    Phase,
     job_after,
 )
 
@@ -41,7 +42,14 @@ def as_markdown() -> str:
             lines += [f"| `{state}` | `{target}` | {when} |" for target, when in targets.items()]
         final = ", ".join(f"`{state}`" for state, targets in edges.items() if not targets)
         lines += ["", f"Final: {final}.", ""]
-    lines += ["## Desired by the owner of a job", "", "| desired | meaning |", "|---|---|"]
+    lines += [
+        "## Phase of an attempt, as its node reports it",
+        "",
+        "| phase | meaning |",
+        "|---|---|",
+    ]
+    lines += [f"| `{phase}` | {phase.meaning} |" for phase in Phase]
+    lines += ["", "## Desired by the owner of a job", "", "| desired | meaning |", "|---|---|"]
     lines += [f"| `{desired}` | {desired.meaning} |" for desired in Desired]
     lines += ["", "## Outcomes of an attempt", "", "| outcome | meaning | next state of the job |"]
     lines += ["|---|---|---|"]

@@ -19,8 +19,8 @@ from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobSt
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
+from core.tables.topics import mark
 from core.wire.doorbell import Topic
-from core.wire.topics import mark
 
 Stateful = Job | Attempt | Lease | Node
 

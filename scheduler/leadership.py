@@ -20,8 +20,8 @@ from core.base.clock import utc_now
 from core.database.database import Database
 from core.process.cycle_numbers import CycleNumbers
 from core.tables.processes import Leadership as LeadershipRow
+from core.tables.topics import topics_of
 from core.wire.doorbell import Topic
-from core.wire.topics import topics_of
 
 NAME = "scheduler"
 MARGIN_S = 1.0

@@ -22,11 +22,10 @@ from core.base.words import clock
 from core.jobs.attempts import conclude, end_part
 from core.jobs.gang_exit import PartEnd
 from core.leases import leases
-from core.states import LIVE_ATTEMPT, NodeState, Outcome
+from core.states import LIVE_ATTEMPT, NodeState, Outcome, Phase
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.nodes import Node
 from core.transitions import note
-from core.wire.messages import Phase
 from scheduler.snapshot import AttemptSnapshot, NodeSnapshot, Snapshot
 
 ACTOR = "scheduler"

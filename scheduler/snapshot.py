@@ -30,6 +30,7 @@ from core.states import (
     JobState,
     LeaseState,
     NodeState,
+    Phase,
 )
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart, Job
@@ -37,7 +38,6 @@ from core.tables.kinds import AppointmentKind, AppointmentState, LeaseKind, Occu
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
-from core.wire.messages import Phase
 from scheduler.queue.fitting import Fitting, Need
 from scheduler.queue.turns import read_turns
 from strategies.plan.hardware import Hardware

@@ -15,9 +15,8 @@ from statistics import fmean
 
 from core.policy.document import DEFAULT, Policy
 from core.policy.sections import Scheduling
-from core.states import AttemptState, JobState, LeaseState, NodeState
+from core.states import AttemptState, JobState, LeaseState, NodeState, Phase
 from core.tables.kinds import LeaseKind
-from core.wire.messages import Phase
 from scheduler.queue.backfill import ALL_NODES, QueueRules
 from scheduler.queue.borrowing import Lending
 from scheduler.queue.masks import ClassLane, bits

@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 import structlog
 
 from core.base.clock import boot_s
-from core.wire.messages import Heartbeat, Observed, Orders, Phase
+from core.states import Phase
+from core.wire.messages import (
+    Heartbeat,
+    Observed,
+    Orders,
+)
 from strategies.plan.run_directory import Result
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report

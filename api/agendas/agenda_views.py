@@ -10,12 +10,17 @@ from sqlalchemy.orm import Session
 from api.agendas.agenda_submission import AgendaBlock, PlannedItem
 from api.agendas.schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
 from api.web.identity import Person
-from core.agendas.agenda import OnFailure, Outlook, OutlookLine, outlook
+from core.agendas.agenda import (
+    Outlook,
+    OutlookLine,
+    outlook,
+)
 from core.agendas.reading import AgendaSnapshot, read_agendas
 from core.agendas.words import rules, summary
 from core.base.errors import NotFound
 from core.spec.spec import JobSpec
 from core.tables.agendas import Agenda
+from core.tables.kinds import OnFailure
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User

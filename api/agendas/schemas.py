@@ -5,8 +5,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from api.web.schemas import Body, Moment, View
-from core.agendas.agenda import OnFailure, Standing
+from core.agendas.agenda import (
+    Standing,
+)
 from core.spec.spec import NAME
+from core.tables.kinds import OnFailure
 
 MOST_JOBS = 50
 

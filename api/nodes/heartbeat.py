@@ -20,12 +20,16 @@ from core.jobs.gang_exit import PartEnd
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
-from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
+from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome, Phase
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.transitions import advance, note
-from core.wire.messages import ExitRecord, Heartbeat, Observed, Phase
+from core.wire.messages import (
+    ExitRecord,
+    Heartbeat,
+    Observed,
+)
 from strategies.plan.hardware import Hardware
 from strategies.plan.trust.certificate import Certificate
 

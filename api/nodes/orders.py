@@ -18,7 +18,7 @@ from core.spec.spec import (
     stored_plan,
     stored_spec,
 )
-from core.states import LIVE_ATTEMPT, AttemptState, Outcome
+from core.states import LIVE_ATTEMPT, AttemptState, Outcome, Phase
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
@@ -30,7 +30,6 @@ from core.wire.messages import (
     Observed,
     Order,
     Orders,
-    Phase,
     Rendezvous,
     Request,
     Resume,

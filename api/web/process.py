@@ -26,8 +26,8 @@ from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.process import read_only
 from core.process.timekeeping import Timekeeper
+from core.tables.topics import topics_of
 from core.wire.doorbell import Topic
-from core.wire.topics import topics_of
 
 Answer = TypeVar("Answer")
 Service = TypeVar("Service")

@@ -21,13 +21,6 @@ SHORT_LEAD = timedelta(hours=1)
 FIRST = datetime.min.replace(tzinfo=UTC)
 
 
-class OnFailure(StrEnum):
-    """Treatment of the jobs that have not begun when one has failed."""
-
-    GO_ON = "go_on"
-    STOP = "stop"
-
-
 class Standing(StrEnum):
     """Standing of a job in its agenda."""
 

@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.agendas.agenda import HANDOVER, OnFailure, Standing, standing_of
+from core.agendas.agenda import (
+    HANDOVER,
+    Standing,
+    standing_of,
+)
 from core.states import LIVE_JOB, JobState
+from core.tables.kinds import OnFailure
 
 
 @dataclass(frozen=True)

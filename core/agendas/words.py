@@ -1,9 +1,15 @@
 """Sentences about an agenda, in plain words. Pure."""
 
-from core.agendas.agenda import AgendaItem, JobSpan, OnFailure, Outlook, Standing
+from core.agendas.agenda import (
+    AgendaItem,
+    JobSpan,
+    Outlook,
+    Standing,
+)
 from core.base.words import clock, in_words
 from core.spec.spec import format_duration
 from core.states import LIVE_JOB, TERMINAL_JOB
+from core.tables.kinds import OnFailure
 
 MINUTE = 60
 

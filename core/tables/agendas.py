@@ -5,9 +5,9 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, ForeignKey, Index, false
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.agendas.agenda import OnFailure
 from core.database.database import EnumText
 from core.tables.base import Base, one_of
+from core.tables.kinds import OnFailure
 
 
 class Agenda(Base):

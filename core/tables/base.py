@@ -13,7 +13,7 @@ from sqlalchemy import JSON, BigInteger, Integer, MetaData, Text
 from sqlalchemy.orm import DeclarativeBase
 
 from core.database.database import EnumText, UtcDateTime
-from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
+from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome, Phase
 from core.tables.kinds import (
     AppointmentKind,
     AppointmentState,
@@ -26,7 +26,6 @@ from core.tables.kinds import (
     TokenKind,
     WaitState,
 )
-from core.wire.messages import Phase
 from strategies.plan.trust.scaling import StudyKind
 
 Document = dict[str, Any]

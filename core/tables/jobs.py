@@ -5,9 +5,8 @@ from datetime import datetime
 from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.states import AttemptState, Desired, JobState, Outcome
+from core.states import AttemptState, Desired, JobState, Outcome, Phase
 from core.tables.base import Base, Document, Serial, one_of
-from core.wire.messages import Phase
 from strategies.plan.trust.scaling import StudyKind
 
 

@@ -144,3 +144,10 @@ class DeliveryState(StrEnum):
     FAILED = "failed"
     KEPT = "kept"
     """Only shown in the account: by choice, or because there is nowhere to send it."""
+
+
+class OnFailure(StrEnum):
+    """Treatment of the jobs that have not begun when one has failed."""
+
+    GO_ON = "go_on"
+    STOP = "stop"

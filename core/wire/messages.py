@@ -5,14 +5,13 @@ costs nothing. Deadlines travel as seconds remaining and run on the node's boot 
 the moment the request was sent. Every message about an attempt carries its epoch.
 """
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
-from core.states import Outcome
+from core.states import Outcome, Phase
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.run_directory import Result
 from strategies.plan.spec import TrainSpec
@@ -105,20 +104,6 @@ class Enrolled(Message):
 
 
 # ------------------------------------------------------------------------------------- heartbeat
-
-
-class Phase(StrEnum):
-    """Phase of an attempt as its node sees it."""
-
-    PREPARING = "preparing"
-    """Fetching the dataset or a checkpoint, waiting for the launcher."""
-    READY = "ready"
-    """All files are here; the ranks wait for the other nodes to be ready too."""
-    STARTING = "starting"
-    """Ranks exist; no step yet."""
-    RUNNING = "running"
-    STOPPING = "stopping"
-    EXITED = "exited"
 
 
 class RankExit(Message):

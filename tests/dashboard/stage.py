@@ -29,7 +29,6 @@ from api.records.metric_store import Points
 from api.watching.hub import Hub
 from api.web.auth import COOKIE
 from api.web.credentials import issue_token
-from core.agendas.agenda import OnFailure
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
 from core.base.settings import ApiSettings
@@ -41,7 +40,7 @@ from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, 
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.files import Artifact, Checkpoint, StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Event, Job, Study, StudyJob
-from core.tables.kinds import LeaseKind, OccupancyKind, Role, TokenKind
+from core.tables.kinds import LeaseKind, OccupancyKind, OnFailure, Role, TokenKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User

@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core.agendas.agenda import OnFailure, place_of
+from core.agendas.agenda import (
+    place_of,
+)
 from core.database.database import Database
 from core.notices.notices import NoticeKind
 from core.states import JobState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
+from core.tables.kinds import OnFailure
 from core.tables.notices import Notice
 from scheduler.cycle import read_world
 from scheduler.queue.ordering import next_first

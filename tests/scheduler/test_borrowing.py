@@ -13,11 +13,10 @@ from sqlalchemy import select
 from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.policy.document import load
-from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome
+from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome, Phase
 from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind
 from core.tables.people import Lab, Membership
-from core.wire.messages import Phase
 from scheduler.queue.backfill import QueueRules
 from scheduler.queue.borrowing import Clearing, JobGroup, fewest
 from scheduler.queue.placement import Decision, WalkIn, cut_hold_end, decide

@@ -8,10 +8,12 @@ from sqlalchemy import select
 from core.database.database import Database
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
-from core.states import AttemptState, JobState, LeaseState, Outcome
+from core.states import AttemptState, JobState, LeaseState, Outcome, Phase
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
-from core.wire.messages import ExitRecord, Phase
+from core.wire.messages import (
+    ExitRecord,
+)
 from tests.scheduler.world import World, at
 
 

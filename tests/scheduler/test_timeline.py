@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.policy.grid import walk_in_end
-from core.states import AttemptState, JobState, LeaseState, NodeState
+from core.states import AttemptState, JobState, LeaseState, NodeState, Phase
 from core.tables.kinds import LeaseKind
-from core.wire.messages import Phase
 from scheduler.queue.backfill import CONSERVATIVE, QueueRules
 from scheduler.queue.ordering import next_first
 from scheduler.queue.placement import Later, WalkIn, decide

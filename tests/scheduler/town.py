@@ -45,6 +45,7 @@ from core.states import (
     LeaseState,
     NodeState,
     Outcome,
+    Phase,
 )
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import AppointmentKind, LeaseKind, OfferState, Role, Scope, WaitState
@@ -52,7 +53,9 @@ from core.tables.leases import Appointment, Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
 from core.tables.policies import AppliedPolicy
 from core.transitions import advance
-from core.wire.messages import ExitRecord, Phase
+from core.wire.messages import (
+    ExitRecord,
+)
 from tests.scheduler.world import CPU2, CPU8, NOON, World
 
 # Thousands of commits, and what survives a power cut is not the question here.

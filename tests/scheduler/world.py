@@ -23,6 +23,7 @@ from core.states import (
     JobState,
     NodeState,
     Outcome,
+    Phase,
 )
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart, Event, Job
@@ -33,7 +34,9 @@ from core.tables.people import User
 from core.tables.policies import AppliedPolicy
 from core.transitions import enter
 from core.wire.doorbell import Topic
-from core.wire.messages import ExitRecord, Phase
+from core.wire.messages import (
+    ExitRecord,
+)
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.leadership import LeadershipClaim
 from scheduler.outbox.dispatch import Dispatcher

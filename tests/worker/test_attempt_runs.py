@@ -3,8 +3,7 @@
 import pytest
 
 from core.spec.spec import Launcher
-from core.states import Outcome
-from core.wire.messages import Phase
+from core.states import Outcome, Phase
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 

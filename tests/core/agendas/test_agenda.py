@@ -11,7 +11,6 @@ from core.agendas.agenda import (
     HANDOVER,
     AgendaItem,
     Capacity,
-    OnFailure,
     Outlook,
     Standing,
     lay_out,
@@ -21,6 +20,7 @@ from core.agendas.agenda import (
 from core.agendas.turns import AgendaMember, turns
 from core.agendas.words import rules, summary
 from core.states import JobState
+from core.tables.kinds import OnFailure
 from scheduler.queue.timeline import CLEANING_S
 from tests.scheduler.world import at
 
