@@ -82,6 +82,19 @@ class NodeState(DocumentedEnum):
     RETIRED = "retired", "Removed permanently; its token is revoked."
 
 
+class GpuHealth(DocumentedEnum):
+    """Fitness of one GPU for jobs, as its node's worker finds it. Jobs get healthy GPUs alone."""
+
+    HEALTHY = "healthy", "Answers, and torch sees it; nobody else uses it."
+    LOST = "lost", "Has fallen off the bus or does not answer; the node must be rebooted."
+    DRIVER = "driver", "The driver does not answer, or does not fit its library or torch."
+    MEMORY = "memory", "Its memory has errors that cannot be corrected, or a repair that failed."
+    REPAIR_PENDING = "repair_pending", "Its memory is repaired when the GPU is next reset."
+    UNSEEN = "unseen", "NVML shows it, but torch does not see it or has no kernels for it."
+    OCCUPIED = "occupied", "A process that is not of a running job uses it or holds its memory."
+    SPLIT = "split", "Is in MIG mode without an instance that a job could use."
+
+
 class Outcome(DocumentedEnum):
     """The reason why an attempt exited."""
 

@@ -8,6 +8,7 @@ from core.states import (
     MAX_INFRASTRUCTURE_FAILURES,
     NODE_EDGES,
     Desired,
+    GpuHealth,
     Outcome,
     Phase,
     job_after,
@@ -49,6 +50,8 @@ def as_markdown() -> str:
         "|---|---|",
     ]
     lines += [f"| `{phase}` | {phase.meaning} |" for phase in Phase]
+    lines += ["", "## Health of a GPU", "", "| health | meaning |", "|---|---|"]
+    lines += [f"| `{health}` | {health.meaning} |" for health in GpuHealth]
     lines += ["", "## Desired by the owner of a job", "", "| desired | meaning |", "|---|---|"]
     lines += [f"| `{desired}` | {desired.meaning} |" for desired in Desired]
     lines += ["", "## Outcomes of an attempt", "", "| outcome | meaning | next state of the job |"]

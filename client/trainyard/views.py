@@ -877,6 +877,30 @@ class Forecast(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuReading(View):
+    """State of one GPU at one moment, as far as it reports it."""
+
+    index: int
+    """Number of its slot."""
+    clock_mhz: int | None = None
+    """Clock of its multiprocessors."""
+    max_clock_mhz: int | None = None
+    max_pcie_width: int | None = None
+    nvlink_errors: int | None = None
+    """Replay, recovery and checksum errors of all NVLinks since the driver was loaded."""
+    pcie_generation: int | None = None
+    pcie_replays: int | None = None
+    """Packets that were sent again over PCIe since the driver was loaded."""
+    pcie_width: int | None = None
+    """PCIe lanes in use."""
+    power_limit_w: float | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttled: tuple[str, ...] = ()
+    """Reasons for which the clock is held down now, such as `thermal slowdown`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grant(View):
     """An exception to a booking rule, visible to everybody."""
 
@@ -1357,13 +1381,14 @@ class NewWebhook(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry(View):
-    """Load of the node at one moment. Percentages are 0 to 100."""
+    """Load of the node at one moment. Percentages are 0 to 100; lists are in order of slots."""
 
     cpu_pct: float
     memory_used_gib: float
     disk_free_gib: float
     gpu_memory_used_gib: tuple[float, ...] = ()
     gpu_pct: tuple[float, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

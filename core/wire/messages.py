@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
-from core.states import Outcome, Phase
+from core.states import GpuHealth, Outcome, Phase
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.run_directory import Result
 from strategies.plan.spec import TrainSpec
@@ -50,15 +50,26 @@ class FileRef(Message):
 
 
 class Gpu(Message):
-    """One GPU, as NVML names it."""
+    """One GPU, or one MIG instance of a GPU, and its fitness for jobs."""
 
     index: int = Field(ge=0, le=1023)
+    """Number of its slot. The node keeps it for this UUID, however NVML or CUDA count."""
     name: str = Field(max_length=200)
     memory_gib: float = Field(gt=0, le=100_000)
+    uuid: str = Field(default="", max_length=100)
+    """UUID of the GPU (`GPU-...`) or of the MIG instance (`MIG-...`)."""
+    pci_address: str = Field(default="", max_length=40)
+    """Address on the PCI bus, such as `00000000:3B:00.0`."""
+    health: GpuHealth = GpuHealth.HEALTHY
+    reason: str = Field(default="", max_length=500)
+    """Reason why no job gets it, and what to do about it; empty if it is healthy."""
 
 
 class Inventory(Message):
-    """Hardware and software of a node. Without a GPU its CPU cores are the slots."""
+    """Hardware and software of a node. Without a GPU its CPU cores are the slots.
+
+    GPUs are sorted by slot; those that are unfit for jobs now are among them.
+    """
 
     hostname: str = Field(max_length=300)
     cores: int = Field(ge=1, le=100_000)
@@ -78,14 +89,38 @@ class Inventory(Message):
     """Reason why no sandbox works for a script that runs on other nodes too."""
 
 
+class GpuReading(Message):
+    """State of one GPU at one moment, as far as it reports it."""
+
+    index: int = Field(ge=0, le=1023)
+    """Number of its slot."""
+    clock_mhz: int | None = None
+    """Clock of its multiprocessors."""
+    max_clock_mhz: int | None = None
+    throttled: list[Annotated[str, Field(max_length=60)]] = Field(default=[], max_length=12)
+    """Reasons for which the clock is held down now, such as `thermal slowdown`."""
+    temperature_c: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    """PCIe lanes in use."""
+    max_pcie_width: int | None = None
+    pcie_replays: int | None = None
+    """Packets that were sent again over PCIe since the driver was loaded."""
+    nvlink_errors: int | None = None
+    """Replay, recovery and checksum errors of all NVLinks since the driver was loaded."""
+
+
 class Telemetry(Message):
-    """Load of the node at one moment. Percentages are 0 to 100."""
+    """Load of the node at one moment. Percentages are 0 to 100; lists are in order of slots."""
 
     cpu_pct: float
     memory_used_gib: float
     disk_free_gib: float
     gpu_pct: list[float] = []
     gpu_memory_used_gib: list[float] = []
+    gpus: list[GpuReading] = Field(default=[], max_length=1024)
 
 
 class Enrolment(Message):
