@@ -1,8 +1,30 @@
 """One node of a class, as the planner sees it. Torch-free."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class GpuSpeeds:
+    """Dense peaks in TFLOP/s of products that are summed in float32, and the link in GB/s.
+
+    None: the GPU has no unit for that type. In 16 bits it is then no faster than in float32.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    float32: Positive
+    tf32: Positive | None
+    float16: Positive | None
+    bfloat16: Positive | None
+    float8: Positive | None
+    link_gb_per_s: Positive | None
+    """Bandwidth to other GPUs of its node, each way. None: not known, or there is no other."""
+    source: Annotated[str, Field(max_length=200)]
 
 
 class Hardware(BaseModel):

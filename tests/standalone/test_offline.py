@@ -83,7 +83,7 @@ def test_a_config_of_hugging_face_says_what_the_model_is(run: CliRunner, tmp_pat
     ("options", "sentence"),
     [
         ((), "--offline needs --node-class, such as a100-80gb, or cpu"),
-        (("--node-class", "k80"), "node class 'k80' is not known; known are: v100-32gb"),
+        (("--node-class", "k80"), "node class 'k80' is not known; known are: p100-16gb"),
         (("--node-class", "cpu", "--model", "gpt5"), "model 'gpt5' is not known"),
         (("--node-class", "cpu", "--model", "missing.json"), "No such file or directory"),
     ],

@@ -13,7 +13,7 @@ from strategies.plan.estimates.traffic import Traffic, traffic
 from strategies.plan.gpus import known_gpu, peak_tflops
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import tokens_per_sample
-from strategies.plan.spec import ActivationCheckpointing, Offload, Precision
+from strategies.plan.spec import ActivationCheckpointing, Offload
 
 CONVENTION = "6 per matrix weight and token, 12 x layers x width x tokens for attention (PaLM)"
 CONVENTION_FOR_IMAGES = "6 per multiplication of an image's forward pass; tokens are images"
@@ -115,8 +115,7 @@ def time_of_step(resolved: ResolvedSpec) -> StepTime | None:
         return None  # the speed of the host's update and bus is not known
     work = flops_per_step(spec) / max(1, resolved.world_size)
     work *= 1 + RECOMPUTED[spec.activation_checkpointing]
-    wide = spec.precision is Precision.FLOAT32 or gpu.bfloat16 is None
-    lowest, usual, highest = REACHED[32 if wide else 16]
+    lowest, usual, highest = REACHED[32 if peak == gpu.float32 else 16]
     busy = 1 - bubble_of(resolved)
     link = REACHED_LINK * 1e9 * (gpu.link_gb_per_s or 1)
     hidden = sum(part.num_bytes for part in sent if part.overlaps) / link

@@ -18,9 +18,15 @@ def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:
             f"{precision} on a CPU saves activation memory but seldom time: without hardware "
             "support a step takes longer than in float32"
         )
-    elif precision is not Precision.FLOAT16 and gpu is not None and gpu.bfloat16 is None:
-        yield (
-            f"{hardware.model} has no hardware support for bfloat16, so {precision} is "
-            f"emulated and is not faster than float32 ({gpu.float32:g} TFLOP/s); float16 "
-            f"reaches {gpu.float16:g}"
+    elif gpu is not None:
+        kind, unit = (
+            ("float16", gpu.float16)
+            if precision is Precision.FLOAT16
+            else ("bfloat16", gpu.bfloat16)
         )
+        if unit is None:
+            instead = f"; float16 reaches {gpu.float16:g}" if gpu.float16 else ""
+            yield (
+                f"{hardware.model} has no hardware support for {kind}, so {precision} "
+                f"is emulated and is not faster than float32 ({gpu.float32:g} TFLOP/s){instead}"
+            )

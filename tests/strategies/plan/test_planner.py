@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.plan.catalog import TECHNIQUES
+from strategies.plan.gpus import known_node
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import Plan, plan
 from strategies.plan.rules.problem import Problem
@@ -59,12 +60,17 @@ def test_half_precision_promises_a_band_and_says_where_it_is_emulated() -> None:
     assert found.runnable
     assert found.result_class == "band"
     assert "bfloat16 on a CPU" in found.warnings[-1]
-    old = Hardware(class_name="old", device="cuda", slots=1, memory_gib=32, model="Tesla V100-SXM2")
+    old = known_node("v100-32gb", gpus=1)
     assert (
         "no hardware support for bfloat16"
         in planned(precision="bfloat16", hardware=old).warnings[-1]
     )
     assert planned(precision="float16", hardware=old).warnings == []
+    older = known_node("p100-16gb", gpus=1)
+    assert (
+        "no hardware support for float16"
+        in planned(precision="float16", hardware=older).warnings[-1]
+    )
 
 
 def test_every_strategy_is_built() -> None:

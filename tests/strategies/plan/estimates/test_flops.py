@@ -8,7 +8,7 @@ from strategies.plan.estimates.flops import (
     flops_per_token_of,
     matrix_weights,
 )
-from strategies.plan.gpus import known_gpu, peak_tflops
+from strategies.plan.gpus import peak_tflops
 from strategies.plan.spec import ModelSpec, Precision
 from tests.strategies.support.training_runs import make_spec, spec_of_model
 
@@ -110,28 +110,3 @@ def test_gophers_arithmetic_is_six_per_parameter_and_token() -> None:
     model = ModelSpec(name="gpt", layers=80, width=16_384, heads=128)
     per_token = 6 * (matrix_weights(model, vocabulary=32_000) + 80 * 16_384**2)
     assert per_token * 300e9 == pytest.approx(5.04e23, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("model", "precision", "peak"),
-    [
-        ("NVIDIA H100 80GB HBM3", Precision.BFLOAT16, 989.4),
-        ("NVIDIA H100 PCIe", Precision.BFLOAT16, 756.0),
-        ("Tesla V100-SXM2-32GB", Precision.BFLOAT16, 15.7),
-        ("Tesla V100-SXM2-32GB", Precision.FLOAT16, 125.0),
-        ("NVIDIA GeForce RTX 4090", Precision.FLOAT32, 82.6),
-        ("NVIDIA A100-SXM4-40GB", Precision.FLOAT64, None),
-        ("A GPU of tomorrow", Precision.BFLOAT16, None),
-        (None, Precision.FLOAT32, None),
-    ],
-)
-def test_peaks_are_known_or_not_told(
-    model: str | None, precision: Precision, peak: float | None
-) -> None:
-    assert peak_tflops(model, precision) == peak
-
-
-def test_the_longest_name_wins() -> None:
-    gpu = known_gpu("NVIDIA H100 NVL")
-    assert gpu is not None
-    assert gpu.memory_gb == 94
