@@ -183,15 +183,17 @@ class Actor:
             return
         known = self.memory.setdefault(attempt.key, InMemory())
         is_script = isinstance(order.spec, Script)
-        launcher = order.launcher
+        launcher, why = order.launcher, ""
         if not is_script:
-            launcher = self.spawners.choose(launcher, device=order.plan.device, spawns=known.spawns)
+            launcher, why = self.spawners.choose(order.launcher, spawns=known.spawns)
+            self.folder.take_kernels()
         start = StartFile(
             job_id=order.job_id,
             epoch=order.epoch,
             node=self.node,
             trainer=self.trainer,
             launcher=launcher,
+            launcher_reason=why,
             ranks=order.plan.ranks_per_node,
             threads=order.threads_per_rank or self.share_of_cores(order),
             gpus=order.slots if order.plan.device == "cuda" else [],

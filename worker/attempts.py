@@ -30,6 +30,7 @@ from strategies.plan.run_directory import (
 
 FOLDER_NAME = re.compile(r"^([A-Za-z0-9_-]{1,80})\.(\d{1,9})$")
 WIPED = "wiped.json"
+KERNELS = "kernels"
 LOG_BYTES = 128 << 20  # per stream of each rank, kept on the disk and sent to the API
 TAIL_BYTES = 16_384  # read of metrics.jsonl to find the last step: a line has some 300 bytes
 
@@ -64,6 +65,8 @@ class StartFile(StateFile):
     trainer: str
     """Module whose main(argv) is one rank."""
     launcher: Launcher
+    launcher_reason: str = ""
+    """Reason why it is torchrun where the job did not ask for torchrun."""
     ranks: int = Field(ge=1)
     """Number of ranks on this node."""
     threads: int = Field(ge=1)
@@ -172,6 +175,11 @@ class Attempt(RunDirectory):
         return self.path / "resume"
 
     @property
+    def kernels(self) -> Path:
+        """The node's cache of compiled kernels."""
+        return NodeFolder(self.path.parents[1]).kernels
+
+    @property
     def launcher_logs(self) -> Path:
         """Folder of stdout.log and stderr.log of the shim and of torchrun itself: rank -1."""
         return self.path / "logs" / "launcher"
@@ -254,6 +262,16 @@ class NodeFolder:
     def cache(self) -> Path:
         """Folder of datasets, models and environments, named by content."""
         return self.path / "cache"
+
+    @property
+    def kernels(self) -> Path:
+        """Entry of the cache that holds what torch.compile and Triton have compiled here."""
+        return self.cache / KERNELS
+
+    def take_kernels(self) -> None:
+        """Create the cache of compiled kernels, or note that it is used now."""
+        self.kernels.mkdir(exist_ok=True, mode=0o700)
+        os.utime(self.kernels)
 
     def create(self) -> None:
         """Create the folders that are missing; finish a wipe that was cut short."""

@@ -33,7 +33,7 @@ from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
 from worker.scripts.sandbox import find_level
 from worker.scripts.script_run import ScriptLimits
-from worker.shipping.inventory import list_gpus, take_inventory
+from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import Keeper
 from worker.shipping.spool import Spool
 
@@ -108,7 +108,7 @@ def work(
 
     wake = tasks.rung
     spool_nudge, keep_nudge = threading.Event(), threading.Event()
-    spawners = Spawners(trainer, warm_allowed=settings.warm_launcher and not list_gpus())
+    spawners = Spawners(trainer, warm_allowed=settings.warm_launcher)
     actor = Actor(
         folder,
         identity.name,

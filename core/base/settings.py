@@ -146,7 +146,7 @@ class WorkerSettings(_Settings):
     peer_address: str = ""
     """Address at which other nodes reach this one; by default the one that leads to the API."""
     warm_launcher: bool = True
-    """True to keep a process that has imported torch and forks ranks; only used on CPU nodes."""
+    """True to keep a process that has imported torch and forks ranks."""
     sandbox: Literal["auto", "bubblewrap", "namespaces", "none"] = "auto"
     """Sandbox of a user's script. auto: the first that works. none: no script runs here."""
     wheels: Path | None = None

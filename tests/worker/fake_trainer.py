@@ -72,6 +72,8 @@ class FakeRank:
         for folder in (self.directory.checkpoints, self.directory.artifacts):
             folder.mkdir(exist_ok=True)
         (self.directory.path / f"rank-{self.rank}.pid").write_text(str(os.getpid()))
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES", "unset")
+        (self.directory.path / f"rank-{self.rank}.devices").write_text(devices)
         if self.behaviour.get("grandchild"):
             self.leave_grandchild()
         self.resume()

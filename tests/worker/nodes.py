@@ -53,6 +53,7 @@ def make_order(
     kill_after_s: float = 30.0,
     checkpoint_in_s: float = HOUR,
     every_steps: int | None = 10,
+    hardware: Hardware = HARDWARE,
     **other: Any,
 ) -> Order:
     """An order as the API would give it."""
@@ -61,7 +62,7 @@ def make_order(
         job_id=job,
         epoch=epoch,
         spec=spec,
-        plan=plan(spec, nodes=1, ranks_per_node=ranks, hardware=HARDWARE),
+        plan=plan(spec, nodes=1, ranks_per_node=ranks, hardware=hardware),
         launcher=launcher,
         deadlines=Deadlines(
             checkpoint_in_s=checkpoint_in_s,

@@ -138,6 +138,8 @@ class Shim:
             f"Memory: {self.limits.memory_bytes / 2**30:.2f} GiB at most. Limited by cgroups: "
             f"{', '.join(self.limits.bounded) or 'nothing'}."
         )
+        if self.start.launcher_reason:
+            say(f"torchrun starts the ranks: {self.start.launcher_reason}.")
         failure = ""
         evidence: list[RankEvidence] = []
         for _ in range(PORTS_TRIED):

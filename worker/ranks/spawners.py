@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -18,11 +19,22 @@ import worker
 from core.spec.spec import Launcher
 from worker.boot import BOOT_ID_VARIABLE
 from worker.ranks.launch import clean_environment
+from worker.warm import ForkRisk
 
 MAX_WARM_DEATHS = 3  # after that ranks use torchrun, until the code changes or the worker restarts
+MAX_WARM_SPAWNS = 2  # of one attempt, after which its ranks use torchrun
 CODE_CHECK_EVERY_S = 2.0
+SWITCHED_OFF = "this worker's TRAINYARD_WARM_LAUNCHER is false"
 
 log = structlog.get_logger()
+
+
+class Choice(NamedTuple):
+    """Launcher of an attempt's ranks."""
+
+    launcher: Launcher
+    reason: str = ""
+    """Reason for torchrun where the job did not ask for it, in a clause."""
 
 
 @dataclass
@@ -83,10 +95,12 @@ class Spawners:
 
     trainer: str
     warm_allowed: bool
-    """False on a node with GPUs: a fork after CUDA was used fails."""
+    """False if the worker's settings switch the warm launcher off."""
     plain: Spawner = field(init=False)
     warm: Spawner = field(init=False)
     warm_deaths: int = 0
+    risk: ForkRisk | None = None
+    """Reason why the warm process ended itself instead of forking."""
     code: str = ""
     code_checked_at: float = 0.0
 
@@ -95,10 +109,10 @@ class Spawners:
         if BOOT_ID_VARIABLE in os.environ:
             environment[BOOT_ID_VARIABLE] = os.environ[BOOT_ID_VARIABLE]
         self.plain = Spawner([sys.executable, "-P", "-m", "worker.spawner"], environment)
-        # One OpenMP thread, set before torch is imported: a pool would not survive the fork.
+        # Both are read when torch is imported or first asked; worker.warm says why.
+        forkable = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         self.warm = Spawner(
-            [sys.executable, "-P", "-m", "worker.warm", self.trainer],
-            {**environment, "OMP_NUM_THREADS": "1"},
+            [sys.executable, "-P", "-m", "worker.warm", self.trainer], {**environment, **forkable}
         )
 
     def keep_ready(self) -> None:
@@ -114,26 +128,45 @@ class Spawners:
             if code != self.code:
                 if self.code:
                     log.info("warm_launcher_renewed", reason="the code has changed")
-                self.code, self.warm_deaths = code, 0
+                self.code, self.warm_deaths, self.risk = code, 0, None
                 self.warm.close()
         if self.warm.process is not None and not self.warm.is_running():
-            self.warm_deaths += 1
-            log.error("warm_launcher_died", code=self.warm.process.returncode)
-            self.warm.close()
-        if self.warm.process is None and self.warm_deaths < MAX_WARM_DEATHS:
+            self._bury(self.warm.process.returncode)
+        if self.warm.process is None and not self._why_not_warm():
             self.warm.start()
 
-    def choose(self, asked: Launcher, *, device: str, spawns: int) -> Launcher:
-        """Return the launcher to use for `asked`.
+    def choose(self, asked: Launcher, *, spawns: int) -> Choice:
+        """Return the launcher to use for `asked`, for an attempt that was spawned `spawns` times.
 
-        After two failures to start it falls back to torchrun.
+        Whatever keeps the warm process from forking, torchrun takes its place.
         """
-        warm = self.warm_allowed and device == "cpu" and self.warm_deaths < MAX_WARM_DEATHS
-        return (
-            Launcher.WARM
-            if warm and spawns < 2 and asked is not Launcher.TORCHRUN
-            else (Launcher.TORCHRUN)
-        )
+        if asked is Launcher.TORCHRUN:
+            return Choice(Launcher.TORCHRUN)
+        self.keep_ready()
+        reason = self._why_not_warm()
+        if not reason and spawns >= MAX_WARM_SPAWNS:
+            reason = f"the warm process was asked {spawns} times and started no rank"
+        return Choice(Launcher.TORCHRUN if reason else Launcher.WARM, reason)
+
+    def _why_not_warm(self) -> str:
+        """Return the reason why no attempt here can use the warm process; empty if they can."""
+        if not self.warm_allowed:
+            return SWITCHED_OFF
+        if self.risk is not None:
+            return self.risk.sentence
+        if self.warm_deaths >= MAX_WARM_DEATHS:
+            return f"the warm process has died {self.warm_deaths} times"
+        return ""
+
+    def _bury(self, code: int) -> None:
+        """Note the end of the warm process, which the next round starts again if that may help."""
+        self.warm.close()
+        if code in set(ForkRisk):
+            self.risk = ForkRisk(code)
+            log.warning("warm_launcher_unsafe", reason=self.risk.sentence)
+        else:
+            self.warm_deaths += 1
+            log.error("warm_launcher_died", code=code)
 
     def spawn(self, attempt: Path, launcher: Launcher) -> bool:
         """Ask for a shim of this launcher; return False if that failed."""

@@ -1,5 +1,5 @@
-"""Cache of datasets, models and environments on this node, trimmed to a size: least recently used
-goes first.
+"""Cache of datasets, models, environments and compiled kernels on this node, trimmed to a size:
+least recently used goes first.
 
 Entries that an attempt on this node trains on stay, however large they are.
 """
@@ -24,7 +24,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """File of a dataset or an archive, folder of a model, or environment of a script."""
+    """File of a dataset or an archive, folder of a model, environment of a script, or all compiled
+    kernels."""
 
     path: Path
     size: int
@@ -79,6 +80,7 @@ def _needed(folder: NodeFolder) -> set[Path]:
             if script is not None and script.environment_folder is not None:
                 needed.add(Path(script.environment_folder))
             continue
+        needed.add(folder.kernels)
         plan = read_model(attempt.plan, RunPlan)
         if plan is None:
             continue
