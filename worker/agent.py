@@ -30,6 +30,7 @@ from worker.acting import Actor, InMemory
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model
 from worker.decide import Action, AttemptFolder, follow, next_step
+from worker.ranks.judge import trained
 from worker.ranks.process_tree import strays
 from worker.shipping import cache
 from worker.shipping.inventory import take_inventory
@@ -131,7 +132,7 @@ class Agent:
             spawn_pending=self._is_spawn_pending(attempt, known),
             spawns=known.spawns,
             schedule=attempt.schedule(),
-            finished_step=result.step if result is not None and result.finished else None,
+            trained=trained(result) if result is not None and result.finished else None,
         )
 
     def _is_spawn_pending(self, attempt: Attempt, known: InMemory) -> bool:

@@ -36,8 +36,8 @@ class AttemptFolder:
     spawn_pending: bool = False
     spawns: int = 0
     schedule: DeadlinesFile | None = None
-    finished_step: int | None = None
-    """Last step, if result.json says that the training is finished."""
+    trained: str | None = None
+    """Sentence about the training, if result.json says that it is finished."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,9 @@ def next_step(seen: AttemptFolder, *, now: float, boot_id: str) -> Action | None
 
 def _lost(seen: AttemptFolder, *, now: float, boot_id: str) -> Conclude:
     """Return the conclusion about a shim that is gone and has left no exit record."""
-    if seen.finished_step is not None:
-        return Conclude(
-            seen.key,
-            Outcome.SUCCEEDED,
-            f"Trained {seen.finished_step:,} steps; the supervising process was lost.",
-        )
+    if seen.trained is not None:
+        reason = f"{seen.trained} The supervising process was lost."
+        return Conclude(seen.key, Outcome.SUCCEEDED, reason)
     if seen.shim is not None and seen.shim.boot_id != boot_id:
         return Conclude(seen.key, Outcome.NODE_LOST, "The node was restarted while the job ran.")
     if seen.schedule is not None and now >= seen.schedule.stop_at:

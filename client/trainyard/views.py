@@ -1059,6 +1059,9 @@ class Result(View):
     reason: str
     eval_accuracy: float | None = None
     """Images only: the share of the held-out ones whose label was the likeliest."""
+    missing: tuple[str, ...] = ()
+    """Artifacts of a finished run that are not written yet. Its checkpoints are complete; if ranks
+    have ended and some are left, the run was cut off or failed while it wrote them."""
     peak_gib: tuple[float, ...] = ()
     """Peak memory of each rank's training, without Python and its libraries; empty if it was not
     measured."""

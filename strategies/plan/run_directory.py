@@ -131,6 +131,9 @@ class Result(BaseModel):
     peak_gib: list[float] = []
     """Peak memory of each rank's training, without Python and its libraries; empty if it was not
     measured."""
+    missing: list[str] = []
+    """Artifacts of a finished run that are not written yet. Its checkpoints are complete; if ranks
+    have ended and some are left, the run was cut off or failed while it wrote them."""
 
 
 class ManifestFile(FilePart):

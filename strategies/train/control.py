@@ -28,6 +28,11 @@ class ControlWatch:
         signal.signal(signal.SIGTERM, self.terminate)
         signal.signal(signal.SIGINT, self.terminate)
 
+    def release_signals(self) -> None:
+        """Let SIGTERM and SIGINT end the process at once: nothing is left to save."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     def terminate(self, number: int, frame: FrameType | None) -> None:
         self.terminated = True
 

@@ -4,21 +4,13 @@ Engine, and tells an Observer of each step.
 
 import gc
 from pathlib import Path
+from typing import Literal
 
-from strategies.plan.data.windows import TokenWindows
-from strategies.plan.run_directory import (
-    SAMPLE,
-    WEIGHTS,
-    BadCheckpoint,
-    RunDirectory,
-    RunPlan,
-    write_atomically,
-)
+from strategies.plan.run_directory import BadCheckpoint, RunDirectory, RunPlan
 from strategies.train.checkpoints.checkpoint import (
     Progress,
     find_checkpoint,
     load_checkpoint,
-    read_weights,
 )
 from strategies.train.checkpoints.disks import bring_together, find_disk
 from strategies.train.checkpoints.saving import CheckpointWriter
@@ -26,10 +18,8 @@ from strategies.train.control import ControlWatch
 from strategies.train.data.batches import HeldOut, TrainingData, Windows
 from strategies.train.engine import Engine
 from strategies.train.evaluation import evaluate
-from strategies.train.fine_tuning.export import describe_model
-from strategies.train.fine_tuning.peft_files import export_adapter
+from strategies.train.farewell import artifacts_of
 from strategies.train.fine_tuning.source import source_of
-from strategies.train.generate import export_weights, sample_text
 from strategies.train.guards import Diverged
 from strategies.train.mesh import Mesh
 from strategies.train.observer import Observer
@@ -48,8 +38,11 @@ def train(
     engine: Engine,
     mesh: Mesh,
     control: ControlWatch,
-) -> None:
-    """Run one rank's whole training, from the initial weights to result.json."""
+) -> Path | None:
+    """Run one rank's whole training, from the initial weights to result.json.
+
+    Returns the checkpoint from which this rank alone must still write the artifacts, if any.
+    """
     spec, training = run_plan.spec, run_plan.spec.training
     data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
     held_out = HeldOut(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
@@ -124,17 +117,18 @@ def train(
     finished = progress.step >= training.steps
     say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
     observer.expect_pause()
-    saved, sample = observer.checkpoint, None
-    if finished and saved is not None:
-        bring_together(saved, disk, mesh)
-        if mesh.is_first:
-            sample = leave_artifacts(run_plan, directory, saved, windows)
-    peak_gib = mesh.gather(scales.peak_gib or 0.0)
-    if mesh.num_nodes > 1:
-        mesh.barrier()  # no node writes a result before the first one has written its artifacts
-    observer.write_result("finished" if finished else "stopped", sample=sample, peak_gib=peak_gib)
+    saved = observer.checkpoint if finished else None
+    missing = [] if saved is None else artifacts_of(run_plan, windows)
+    peak_gib = mesh.gather(scales.peak_gib or 0.0)  # each rank's last save has ended before
+    reason: Literal["finished", "stopped"] = "finished" if finished else "stopped"
+    observer.write_result(reason, peak_gib=peak_gib, missing=missing)
     mesh.barrier()  # ranks end together, so a rank that hangs differs from one that waits
+    if saved is not None:
+        bring_together(saved, disk, mesh)
+        if disk.is_writer and not mesh.is_first:
+            observer.write_result(reason, peak_gib=peak_gib)  # the rest is the first node's
     engine.close()
+    return saved if mesh.is_first else None
 
 
 def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path | None:
@@ -161,37 +155,6 @@ def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path |
     if asked is None or not whose:
         return None
     return asked if asked.name == name else asked / name
-
-
-def leave_artifacts(
-    run_plan: RunPlan, directory: RunDirectory, checkpoint: Path, windows: Windows
-) -> str | None:
-    """Write the trained weights and, for a text model, a sample; return the sample.
-
-    Called by the first rank alone.
-    """
-    tokenizer = windows.tokenizer if isinstance(windows, TokenWindows) else None
-    weights = read_weights(checkpoint, run_plan.spec)
-    if run_plan.spec.adapter is not None:
-        export_adapter(directory.artifacts, weights, run_plan.spec)
-    else:
-        export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
-    if tokenizer is None:
-        return None
-    if run_plan.spec.adapter is None:
-        describe_model(directory.artifacts, run_plan, tokenizer)
-    if run_plan.sample_bytes == 0:
-        return None
-    sample = sample_text(
-        weights,
-        run_plan.spec,
-        tokenizer,
-        prompt=run_plan.prompt,
-        num_tokens=run_plan.sample_bytes,
-        source=None if run_plan.spec.adapter is None else source_of(run_plan),
-    )
-    write_atomically(directory.artifacts / SAMPLE, sample.encode())
-    return sample
 
 
 def is_due(step: int, every: int | None) -> bool:

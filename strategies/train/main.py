@@ -26,6 +26,7 @@ from strategies.train.control import ControlWatch
 from strategies.train.data.batches import open_windows
 from strategies.train.engine import Engine, engine_for
 from strategies.train.failures import report
+from strategies.train.farewell import leave_artifacts
 from strategies.train.fine_tuning.hub import with_model
 from strategies.train.loop import train
 from strategies.train.mesh import Mesh, join, leave
@@ -85,7 +86,11 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
         kept_engines.append(engine)
         control = ControlWatch(directory.control if mesh.is_first else None)
         control.catch_signals()
-        train(run_plan, directory, windows, engine=engine, mesh=mesh, control=control)
+        saved = train(run_plan, directory, windows, engine=engine, mesh=mesh, control=control)
+        leave()  # from here on no rank waits for another
+        if saved is not None:
+            control.release_signals()
+            leave_artifacts(run_plan, directory, saved, windows, mesh.device)
     except Exception as error:  # the edge of the process: record, then end
         return report(error, None if mesh is None else digest(error, mesh))
     finally:

@@ -4,7 +4,7 @@ It changes no number of the training. It also sets the timeout of a rank that wa
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -158,11 +158,14 @@ class Observer:
         self,
         reason: Literal["finished", "stopped", "diverged"],
         *,
-        sample: str | None = None,
-        peak_gib: list[float] | None = None,
+        peak_gib: Sequence[float] = (),
+        missing: Sequence[str] = (),
     ) -> None:
-        """Write result.json; `peak_gib` by rank, if all ranks have ended together."""
-        self.story.sample, self.story.peak_gib = sample, peak_gib or []
+        """Write result.json; `peak_gib` by rank, if all ranks have ended together.
+
+        `missing` names the artifacts that are still to be written.
+        """
+        self.story.peak_gib, self.story.missing = list(peak_gib), list(missing)
         self.story.write_result(self.progress.step, self.mesh, reason)
 
     def __enter__(self) -> Self:

@@ -93,7 +93,7 @@ def test_a_shim_that_is_gone_without_a_record_was_lost_to_something() -> None:
     assert found.outcome is Outcome.NODE_LOST
     assert isinstance(found := step(lost, now=200.0), Conclude)
     assert found.outcome is Outcome.LEASE_ENDED
-    assert isinstance(found := step(replace(lost, finished_step=400)), Conclude)
+    assert isinstance(found := step(replace(lost, trained="Trained 400 steps.")), Conclude)
     assert found.outcome is Outcome.SUCCEEDED
 
 

@@ -1,6 +1,7 @@
 """Who is blamed, with which outcome and which sentence."""
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -288,3 +289,26 @@ def test_an_own_error_or_signal_outweighs_who_waited_for_whom() -> None:
         verdict = judge(Evidence(node="box", ranks=ranks, result=None, step=41))
         assert verdict.culprit_rank == 1
         assert verdict.outcome is not Outcome.STALLED
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({}, "the run was cut off before it had written them"),
+        ({"stop": StopRequest(Outcome.LEASE_ENDED, killed=True)}, "the run was cut off"),
+        (
+            {"ranks": [RankEvidence(0, 1, RankError("OSError", "no space left", 1))]},
+            "OSError: no space left",
+        ),
+        ({"ranks": [RankEvidence(0, 0), RankEvidence(1, -6)]}, "the run was cut off"),
+    ],
+    ids=["lost", "stopped", "failed", "aborted"],
+)
+def test_a_training_that_is_finished_stays_so_and_names_what_is_missing(
+    other: dict[str, Any], why: str
+) -> None:
+    found = result(finished=True).model_copy(update={"missing": ["sample.txt"]})
+    verdict = judge(evidence(**{"result": found, **other}))
+    assert verdict.outcome is Outcome.SUCCEEDED
+    assert verdict.reason.startswith(f"Trained 120 steps. Missing: sample.txt ({why}")
+    assert "The weights are safe in step-000120; docs/training.md" in verdict.reason

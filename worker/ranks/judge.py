@@ -148,7 +148,7 @@ def judge(evidence: Evidence) -> ExitJudgement:
     if evidence.breach:
         return ExitJudgement(Outcome.USER_ERROR, f"{evidence.breach}.")
     finished = evidence.result is not None and evidence.result.finished
-    if finished and not failed:
+    if finished:
         assert evidence.result is not None
         steps = f"{evidence.result.step:,} steps"
         ended = (
@@ -156,7 +156,7 @@ def judge(evidence: Evidence) -> ExitJudgement:
             if evidence.result.step
             else SCRIPT_ENDED
         )
-        sentence = ended if evidence.is_script else f"Trained {steps}."
+        sentence = ended if evidence.is_script else trained(evidence.result, failed)
         return ExitJudgement(Outcome.SUCCEEDED, sentence, code=0)
     if evidence.stop is not None:
         return ExitJudgement(evidence.stop.reason, _stopped_sentence(evidence))
@@ -179,6 +179,21 @@ def judge(evidence: Evidence) -> ExitJudgement:
         )
     culprit = min(failed, key=_guilt)
     return _verdict_on(culprit, failed, evidence)._replace(guilt=_guilt(culprit)[0])
+
+
+def trained(result: Result, failed: Sequence[RankEvidence] = ()) -> str:
+    """Return the sentence about a finished training, and about artifacts that it did not write."""
+    done = f"Trained {result.step:,} steps."
+    if not result.missing:
+        return done
+    error = next((rank.error for rank in failed if rank.error is not None), None)
+    cut_off = "the run was cut off before it had written them"
+    why = cut_off if error is None else f"{error.type}: {_short(error.message)}".rstrip(".")
+    return (
+        f"{done} Missing: {' and '.join(result.missing)} ({why}). The weights are safe in "
+        f"{result.checkpoint or 'the checkpoint that the run started from'}; "
+        'docs/training.md, "The end of a run", shows how to write the missing files from it.'
+    )
 
 
 def _used_up_its_memory(

@@ -46,7 +46,7 @@ from worker.scripts.script_run import masks_of
 
 LOOK_EVERY_S = 0.2  # between two checks of deadlines and result.json; a child's end wakes at once
 FAIL_GRACE_S = 5.0  # for the other ranks to report what they saw, after the first has failed
-EXIT_GRACE_S = 20.0  # for all ranks to exit after result.json; a teardown may hang (torch bug)
+EXIT_GRACE_S = 20.0  # for all ranks to exit once all is written; a teardown may hang (torch bug)
 REPORT_GRACE_S = 5.0  # for torchrun to print its table once its ranks are gone
 GONE_WITHIN_S = 30.0
 PORTS_TRIED = 3
@@ -213,10 +213,11 @@ class Shim:
         self.done = max(self.done, what)
 
     def keep_ranks_together(self) -> None:
-        """End the remaining ranks some time after one has failed or the result is written."""
+        """End the remaining ranks some time after one has failed or everything is written."""
         now = boot_s()
         if self.kill_ranks_at == FAR:
-            if self.attempt.result.exists():
+            result = read_model(self.attempt.result, Result)
+            if result is not None and not result.missing:
                 self.kill_ranks_at = now + EXIT_GRACE_S
             elif self.launcher.has_failed_rank() and self.stop_reason is None:
                 self.kill_ranks_at = now + FAIL_GRACE_S
@@ -314,6 +315,9 @@ class Shim:
         self.stop_reason = reason
         if not self.launcher.hears_control:
             say(f"SIGTERM: the script is to save and stop ({reason}).")
+            self.launcher.terminate()
+        elif self.attempt.result.exists():
+            say(f"SIGTERM: the training is over ({reason}).")
             self.launcher.terminate()
         elif not self._ask(Action.STOP):
             say("SIGTERM instead.")

@@ -59,6 +59,8 @@ def bring_together(checkpoint: Path, disk: Disk, mesh: Mesh) -> None:
             _send(checkpoint, node, mesh)
         elif mesh.is_first:
             _receive(checkpoint, sender, mesh)
+    if disk.count > 1:
+        dist.barrier(group=mesh.saving_group)  # whose timeout allows for slow networks
 
 
 def _send(checkpoint: Path, node: int, mesh: Mesh) -> None:

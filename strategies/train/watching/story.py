@@ -26,8 +26,8 @@ class Story:
     training_s: float = 0.0
     scores: Scores | None = None  # on the held-out data
     checkpoint: Path | None = None  # the newest one on disk, or the one the run started from
-    sample: str | None = None
     peak_gib: list[float] = field(default_factory=list)  # by rank; 0 if not measured
+    missing: list[str] = field(default_factory=list)  # artifacts still to be written
 
     def tell_saved(self, saved: SavedCheckpoint | None, metrics: MetricsLog) -> None:
         """Record a finished checkpoint and log it; None (no checkpoint was finished) does
@@ -73,9 +73,10 @@ class Story:
             tokens_per_s=self.tokens / self.training_s if self.training_s else None,
             wall_s=time.perf_counter() - self.started,
             checkpoint=None if saved is None else saved.name,
-            sample=self.sample,
+            sample=None,
             peak_gib=self.peak_gib if all(self.peak_gib) else [],
             reason=reason,
+            missing=self.missing,
         )
         write_atomically(self.directory.result, json_bytes(result))
 

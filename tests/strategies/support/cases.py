@@ -25,13 +25,14 @@ from torch.utils.checkpoint import checkpoint
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import RunDirectory
 from strategies.plan.spec import GradientCompression, Precision
-from strategies.train import main
+from strategies.train import farewell, main
 from strategies.train.checkpoints.checkpoint import Progress, save_checkpoint
 from strategies.train.engine import Batch, Engine, engine_for
 from strategies.train.engines.local_sgd import LocalSgdEngine
 from strategies.train.engines.spmd import SpmdEngine
 from strategies.train.engines.zero import ZeroEngine
 from strategies.train.fine_tuning.source import source_of
+from strategies.train.generate import sample_text
 from strategies.train.gradients import own_part
 from strategies.train.main import run
 from strategies.train.mesh import Mesh, join
@@ -70,6 +71,34 @@ def train_without_imports(run_dir: str) -> int:
     if late:
         raise AssertionError(f"imported during the run: {late}")
     return code
+
+
+def train_with_slow_sample(run_dir: str) -> int:
+    """train_run, where rank 0 goes on sampling until rank 1 has left or failed."""
+    left = Path(run_dir) / "rank-1-left"
+
+    def sample_slowly(*arguments: Any, **options: Any) -> str:
+        while not left.exists():
+            time.sleep(0.01)
+        return sample_text(*arguments, **options)
+
+    farewell.sample_text = sample_slowly
+    code = train_run(run_dir)
+    if os.environ["RANK"] == "1":
+        left.write_bytes(RunDirectory(Path(run_dir)).result.read_bytes() if code == 0 else b"")
+    return code
+
+
+def train_with_endless_sample(run_dir: str) -> int:
+    """train_run, where sampling goes on until a signal ends it."""
+
+    def sample_without_end(*arguments: Any, **options: Any) -> str:
+        (Path(run_dir) / "sampling").touch()
+        while True:
+            signal.pause()
+
+    farewell.sample_text = sample_without_end
+    return train_run(run_dir)
 
 
 class MeanOfMeansEngine(SpmdEngine):

@@ -22,6 +22,7 @@ from strategies.plan.run_directory import RunDirectory
 from strategies.train.control import ControlWatch
 from strategies.train.data.batches import open_windows
 from strategies.train.engine import engine_for
+from strategies.train.farewell import leave_artifacts
 from strategies.train.loop import train
 from strategies.train.mesh import Mesh, join
 from tests.strategies.support.mutants import MUTANTS
@@ -66,7 +67,7 @@ def follow(order: Order, mesh: Mesh) -> None:
     np.random.seed(0)
     windows = open_windows(order.run_plan, directory.path)
     with nullcontext() if order.mutant is None else MUTANTS[order.mutant].alive():
-        train(
+        saved = train(
             order.run_plan,
             directory,
             windows,
@@ -74,3 +75,5 @@ def follow(order: Order, mesh: Mesh) -> None:
             mesh=mesh,
             control=ControlWatch(directory.control if mesh.is_first else None),
         )
+        if saved is not None:
+            leave_artifacts(order.run_plan, directory, saved, windows, mesh.device)
