@@ -22,7 +22,8 @@ ENTRYPOINT ["trainyard"]
 
 FROM platform AS worker
 USER root
-# A compiler: torch.compile and DeepSpeed build kernels when they are first asked for.
-RUN apt-get update && apt-get install -y --no-install-recommends g++ ninja-build && rm -rf /var/lib/apt/lists/*
+# Compilers: torch.compile, Triton and DeepSpeed build kernels when they are first asked for, against
+# the headers of the image's own Python (in /usr/local/include), which Debian's python3-dev has not.
+RUN apt-get update && apt-get install -y --no-install-recommends gcc g++ ninja-build libaio-dev && rm -rf /var/lib/apt/lists/*
 RUN pip install --no-cache-dir -c constraints.txt ./client ".[train,tracing]"
 USER trainyard

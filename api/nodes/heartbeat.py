@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from api.nodes.node_classes import hardware_of, join_class, judge_gangs, refit, same_kind
+from api.nodes.node_classes import hardware_of, join_class, judge_together, refit, same_kind
 from api.web.bells import Bells
 from api.web.clean_text import clean_text, cleaned
 from api.web.identity import NodeIdentity
@@ -334,7 +334,7 @@ def _take_inventory(session: Session, node: Node, beat: Heartbeat, *, now: datet
     assert known is not None
     hardware = hardware_of(beat.inventory, known.name)
     if same_kind(Hardware.model_validate(known.hardware), hardware):
-        judge_gangs(session, known)
+        judge_together(session, known)
         return
     others = session.scalars(
         select(Node.id).where(Node.class_name == known.name, Node.id != node.id).limit(1)

@@ -11,6 +11,10 @@ from core.wire.messages import Inventory
 from strategies.plan.hardware import Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
+OF_EVERY_NODE = (
+    "no_gang_sandbox",
+    "no_compiler",
+)  # one node that cannot do it speaks for its class
 SAME_MEMORY = 0.1  # relative: the firmware's share differs between equal machines
 
 
@@ -29,6 +33,7 @@ def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
             model=smallest.name,
             no_sandbox=why_no_sandbox(inventory),
             no_gang_sandbox=inventory.no_gang_sandbox,
+            no_compiler=inventory.no_compiler,
         )
     return Hardware(
         class_name=class_name,
@@ -37,6 +42,7 @@ def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
         memory_gib=inventory.memory_gib,
         no_sandbox=why_no_sandbox(inventory),
         no_gang_sandbox=inventory.no_gang_sandbox,
+        no_compiler=inventory.no_compiler,
     )
 
 
@@ -62,18 +68,21 @@ def same_kind(a: Hardware, b: Hardware) -> bool:
     return close and same and bool(a.no_sandbox) == bool(b.no_sandbox)
 
 
-def judge_gangs(session: Session, known: NodeClass) -> None:
-    """Let a class run scripts on several nodes only if each of its nodes is able to."""
+def judge_together(session: Session, known: NodeClass) -> None:
+    """Let a class do what each of its nodes is able to do: the first node's reason counts."""
     inventories = session.scalars(
         select(Node.inventory)
         .where(Node.class_name == known.name, Node.state != NodeState.RETIRED)
         .order_by(Node.name)
-    )
-    reasons = [str(each["no_gang_sandbox"]) for each in inventories if each.get("no_gang_sandbox")]
+    ).all()
+    reasons = {
+        field: next((str(each[field]) for each in inventories if each.get(field)), "")
+        for field in OF_EVERY_NODE
+    }
     hardware = Hardware.model_validate(known.hardware)
-    reason = reasons[0] if reasons else ""
-    if hardware.no_gang_sandbox != reason:
-        refit(known, hardware.model_copy(update={"no_gang_sandbox": reason}))
+    changed = hardware.model_copy(update=reasons)
+    if changed != hardware:
+        refit(known, changed)
 
 
 def join_class(session: Session, inventory: Inventory, *, named: str | None) -> str:
@@ -93,9 +102,12 @@ def join_class(session: Session, inventory: Inventory, *, named: str | None) -> 
             return name
         here = Hardware.model_validate(known.hardware)
         if same_kind(here, hardware):
-            reason = here.no_gang_sandbox or hardware.no_gang_sandbox
-            if reason != here.no_gang_sandbox:
-                refit(known, here.model_copy(update={"no_gang_sandbox": reason}))
+            reasons = {
+                field: getattr(here, field) or getattr(hardware, field) for field in OF_EVERY_NODE
+            }
+            joined = here.model_copy(update=reasons)
+            if joined != here:
+                refit(known, joined)
             return name
         users = session.scalar(
             select(func.count()).select_from(Node).where(Node.class_name == name)

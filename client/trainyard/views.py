@@ -925,6 +925,9 @@ class Hardware(View):
     slots: int
     memory_gib: float
     model: str | None = None
+    no_compiler: str = ""
+    """Missing parts of the compiler for generated kernels; empty if it is complete, or not
+    known."""
     no_gang_sandbox: str = ""
     """Reason why scripts that run on several of these nodes cannot be sandboxed."""
     no_sandbox: str = ""

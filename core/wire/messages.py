@@ -87,6 +87,8 @@ class Inventory(Message):
     """Reason why no sandbox works."""
     no_gang_sandbox: str = Field(default="", max_length=2000)
     """Reason why no sandbox works for a script that runs on other nodes too."""
+    no_compiler: str = Field(default="", max_length=2000)
+    """Missing parts of the compiler for generated kernels; empty if it is complete."""
 
 
 class GpuReading(Message):

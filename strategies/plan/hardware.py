@@ -41,3 +41,6 @@ class Hardware(BaseModel):
     """Reason why scripts cannot be sandboxed here; empty if they can, or it is not known."""
     no_gang_sandbox: str = ""
     """Reason why scripts that run on several of these nodes cannot be sandboxed."""
+    no_compiler: str = ""
+    """Missing parts of the compiler for generated kernels; empty if it is complete, or not
+    known."""

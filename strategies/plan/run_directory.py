@@ -58,6 +58,10 @@ class BadCheckpoint(Exception):
     """Checkpoint that cannot be trusted or does not belong to this run."""
 
 
+class NotEquipped(Exception):
+    """Plan that this node cannot run; the message names what is missing."""
+
+
 class FilePart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import torch
 
-from strategies.plan.run_directory import BadCheckpoint, ExitCode, write_atomically
+from strategies.plan.run_directory import BadCheckpoint, ExitCode, NotEquipped, write_atomically
 from strategies.train.data.batches import BadData
-from strategies.train.engines.async_io import NotEquipped
 from strategies.train.guards import Diverged
 from strategies.train.trust.collective_digest import Digest
 from strategies.train.trust.preflight import PreflightFailed

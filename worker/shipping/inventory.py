@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import pynvml
 
 from core.wire.messages import Gpu, Inventory
+from strategies.plan.compilers import why_no_compiler
 from worker.boot import cores
 from worker.ranks.memory import machine
 from worker.scripts.sandbox import SandboxSupport
@@ -29,6 +30,7 @@ def take_inventory(slots: int | None, sandbox: SandboxSupport) -> Inventory:
         sandbox="" if sandbox.level is None else str(sandbox.level),
         no_sandbox=sandbox.reason,
         no_gang_sandbox=sandbox.gang_reason,
+        no_compiler=why_no_compiler("cuda" if gpus else "cpu"),
     )
 
 

@@ -1,9 +1,9 @@
-"""Rules about the layouts that torch.compile is known to run with."""
+"""Rules about the layouts that torch.compile is known to run with, and the compiler it needs."""
 
 from collections.abc import Iterator
 
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.spec import Strategy
+from strategies.plan.spec import OptimizerName, Strategy
 
 ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 
@@ -21,4 +21,25 @@ def layers_compile(resolved: ResolvedSpec) -> Iterator[Problem]:
             param="compile",
             message=f"compile runs on one rank and with ddp, fsdp and hsdp, but not with "
             f"{' and '.join(others)}; leave it out",
+        )
+
+
+def nodes_have_a_compiler(resolved: ResolvedSpec) -> Iterator[Problem]:
+    missing, name = resolved.hardware.no_compiler, resolved.hardware.class_name
+    if not missing:
+        return
+    if resolved.spec.compile:
+        yield Problem(
+            code="no_compiler",
+            param="compile",
+            message=f"compile builds kernels on the node, and class {name} lacks {missing}; have "
+            "it installed, or leave compile out",
+        )
+    optimizer = resolved.spec.training.optimizer
+    if optimizer is OptimizerName.ADAMW_TRITON and resolved.hardware.device == "cuda":
+        yield Problem(
+            code="no_compiler",
+            param="training.optimizer",
+            message=f"optimizer {optimizer} builds its kernel on the node, and class {name} lacks "
+            f"{missing}; have it installed, or take adamw, which makes the same update",
         )

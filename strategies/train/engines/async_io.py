@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from strategies.plan.run_directory import NotEquipped
+
 PROGRAM = """#include <libaio.h>
 int main() { io_context_t made = nullptr; return io_setup(1, &made); }
 """
@@ -28,10 +30,6 @@ MIB = 1 << 20
 CAP_IPC_LOCK = 14  # of capabilities(7)
 INCLUDED = re.compile(r'#include "(.+)"')
 WITHOUT_TORCH = "common"  # DeepSpeed's folder of C++ files that include none of torch's headers
-
-
-class NotEquipped(Exception):
-    """Plan that this node cannot run; the message names what is missing."""
 
 
 def require(folder: Path, *, locked_bytes: int, instead: str) -> None:

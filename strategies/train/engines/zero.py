@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from strategies.plan.estimates import swapping
 from strategies.plan.planner import Plan
+from strategies.plan.run_directory import NotEquipped
 from strategies.plan.spec import Offload, Strategy, TrainSpec
 from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
 from strategies.train.engines import async_io
@@ -338,7 +339,7 @@ def make_swap_folder(spec: TrainSpec, plan: Plan) -> Path | None:
             locked_bytes=swapping.buffer_bytes(spec, plan.layout.shard),
             instead=f"take {' and '.join(swapped)} cpu",
         )
-    except async_io.NotEquipped:
+    except NotEquipped:
         folder.rmdir()
         raise
     return folder

@@ -2,33 +2,21 @@
 
 import torch
 
+from strategies.plan.compilers import why_no_compiler
+from strategies.plan.run_directory import NotEquipped
 from strategies.train.models.network import Network
-
-
-class NoCompiler(Exception):
-    """Machine on which torch.compile cannot generate code."""
 
 
 def compile_layers(model: Network, device: torch.device) -> None:
     """Compile every layer's forward; equal layers share one compilation.
 
-    Raises NoCompiler if the machine has no C++ compiler, which torch needs on CPU.
+    Raises NotEquipped if the machine cannot build the kernels.
     """
-    if device.type == "cpu":
-        require_compiler()
+    missing = why_no_compiler("cuda" if device.type == "cuda" else "cpu")
+    if missing:
+        raise NotEquipped(
+            f"compile: true builds kernels on every node, and this one lacks {missing}; install "
+            "it, or leave compile out"
+        )
     for layer in model.layers.values():
         layer.forward = torch.compile(layer.forward)
-
-
-def require_compiler() -> None:
-    # Takes a second, which runs without compile are spared.
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler as error:
-        raise NoCompiler(
-            "compile: true needs a C++ compiler on every node (g++ or clang++, or CXX naming "
-            "one); install one, or leave compile out"
-        ) from error

@@ -35,6 +35,21 @@ def test_gpus_name_their_class(name: str, count: int, expected: str) -> None:
     assert derived_name(inventory) == expected
 
 
+def test_a_class_compiles_if_each_of_its_nodes_can(world: World) -> None:
+    crate = client(world.app, enrol(world.app, world.database, "crate"))
+    crate.post("/v1/node/heartbeat", json=heartbeat())
+    spec = {**job_spec(), "compile": True}
+    assert world.ann.post("/v1/jobs", json=spec).status_code == 201
+    inventory = {**INVENTORY, "no_compiler": "a C++ compiler (g++)"}
+    crate.post("/v1/node/heartbeat", json=heartbeat(inventory=inventory))
+    refused = world.ann.post("/v1/jobs", json=spec)
+    [error] = refused.json()["errors"]
+    assert (error["param"], error["code"]) == ("compile", "no_compiler")
+    assert "lacks a C++ compiler (g++)" in error["message"]
+    crate.post("/v1/node/heartbeat", json=heartbeat())  # somebody has installed it
+    assert world.ann.post("/v1/jobs", json=spec).status_code == 201
+
+
 def test_an_enrolment_token_works_once_and_names_the_node(world: World) -> None:
     made = world.staff.post("/v1/admin/enrolments", json={"name": "gpu1", "node_class": "lab"})
     assert made.status_code == 201

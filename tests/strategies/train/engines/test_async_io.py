@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from strategies.plan.planner import plan
-from strategies.plan.run_directory import ExitCode
+from strategies.plan.run_directory import ExitCode, NotEquipped
 from strategies.train.engines import async_io
 from strategies.train.engines.async_io import (
-    NotEquipped,
     joined,
     missing_packages,
     require,

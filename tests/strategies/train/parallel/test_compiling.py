@@ -2,20 +2,19 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch._inductor import cpp_builder
 
 from strategies.plan.planner import plan
-from strategies.plan.run_directory import json_bytes
+from strategies.plan.run_directory import NotEquipped, json_bytes
 from strategies.plan.spec import ActivationCheckpointing
 from strategies.train.init import build_model
 from strategies.train.models.loss import token_loss_sum
-from strategies.train.parallel.compiling import NoCompiler, compile_layers
+from strategies.train.parallel.compiling import compile_layers
 from strategies.train.parallel.recompute import forget_activations
 from tests.strategies.support.training_runs import (
     HARDWARE,
@@ -52,11 +51,26 @@ def test_the_plan_refuses_it_where_it_is_not_known_to_run(
 def test_a_machine_without_a_compiler_is_told_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    cpp_builder.cpp_compiler_search.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
     model = build_model(make_spec(), device=CPU)
-    with pytest.raises(NoCompiler, match=r"needs a C\+\+ compiler on every node"):
+    with pytest.raises(NotEquipped, match=r"this one lacks a C\+\+ compiler \(g\+\+\)"):
         compile_layers(model, CPU)
+    with pytest.raises(NotEquipped, match=r"this one lacks a C compiler \(gcc\)"):
+        compile_layers(model, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_class_without_a_compiler_is_refused(device: Literal["cpu", "cuda"]) -> None:
+    hardware = HARDWARE.model_copy(update={"device": device, "no_compiler": "Python.h"})
+    [found] = plan(make_spec(compile=True), nodes=1, ranks_per_node=1, hardware=hardware).problems
+    assert (found.code, found.param) == ("no_compiler", "compile")
+    assert "lacks Python.h; have it installed" in found.message
+    spec = make_spec(training__optimizer="adamw_triton")
+    params = {p.param for p in plan(spec, nodes=1, ranks_per_node=1, hardware=hardware).problems}
+    assert params == {"training.optimizer"}
+    assert plan(make_spec(), nodes=1, ranks_per_node=1, hardware=hardware).problems == []
 
 
 @pytest.mark.slow
