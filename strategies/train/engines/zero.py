@@ -6,6 +6,7 @@ numbers, one for every kind of weight; a rank owns a part of each. It averages g
 so losses are multiplied by their number.
 """
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -28,7 +29,7 @@ from strategies.plan.spec import Offload, Strategy, TrainSpec
 from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
 from strategies.train.engines import async_io
 from strategies.train.engines.fragment import Fragment
-from strategies.train.gradients import norm_of, num_bytes
+from strategies.train.gradients import clip_factor, norm_of, num_bytes, scale_down
 from strategies.train.init import Source, design_model, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
@@ -210,14 +211,11 @@ class ZeroEngine:
     def clip(self, max_norm: float, loss_scale: float) -> Tensor:
         by_row = self.own_gradients()
         gradients = [part for row in by_row for part in row]
-        squares = norm_of(list(even_rows(gradients))).square().to(self.mesh.device)
+        squares = norm_of(even_rows(gradients), self.mesh.device).square()
         norm = self.mesh.sum(squares).sqrt() / loss_scale
-        if norm.isfinite():
-            factor = (max_norm / (norm + 1e-6)).clamp(max=1.0) / loss_scale
-            self.clipped_by = factor
-            for i, row in enumerate(by_row):
-                for gradient in [] if self.is_swapped(i) else row:
-                    gradient.mul_(factor)
+        self.clipped_by = clip_factor(norm, max_norm, loss_scale)
+        in_memory = [row for i, row in enumerate(by_row) if not self.is_swapped(i)]
+        scale_down(itertools.chain(*in_memory), self.clipped_by)
         return norm
 
     def clip_row(self, i: int, norm: Tensor) -> None:
@@ -229,7 +227,7 @@ class ZeroEngine:
         if self.is_swapped(i):
             row_gradient = self.rows()[i].grad
             assert row_gradient is not None
-            row_gradient.mul_(self.clipped_by)
+            scale_down([row_gradient], self.clipped_by)
 
     def own_gradients(self) -> list[list[Tensor]]:
         """Return the gradient of each of this rank's rows, in pieces, summed over ranks."""

@@ -126,7 +126,7 @@ def whole_norms(
     rest. Ranks add up their squares, each divided by the number of ranks that hold the same
     numbers.
     """
-    squares = torch.stack([norm_of([part]).square() for part in (*first, *second)])
+    squares = torch.stack([norm_of([part], part.device).square() for part in (*first, *second)])
     if isinstance(parameters[0], DTensor):
         ranks = parameters[0].device_mesh
         copies = [ranks.size() // num_shards(parameter) for parameter in parameters]

@@ -152,7 +152,8 @@ class CudaFlash:
         log_sum: Tensor,
         sight: Sight,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        unused = torch.empty(0, device=query.device)  # arguments for dropout and ragged batches
+        # Undefined lengths: with tensors, torch takes the kernel for batches of ragged samples.
+        lengths, dropout_state = None, torch.empty(2, dtype=torch.uint64, device=query.device)
         gradients: tuple[Tensor, Tensor, Tensor] = (
             aten._scaled_dot_product_flash_attention_backward(
                 grad_output,
@@ -161,14 +162,14 @@ class CudaFlash:
                 value,
                 output,
                 log_sum.contiguous(),
-                unused,
-                unused,
+                lengths,
+                lengths,
                 query.shape[2],
                 key.shape[2],
                 0.0,
                 sight.causal,
-                unused,
-                unused,
+                dropout_state,
+                torch.empty((), dtype=torch.uint64, device=query.device),
             )
         )
         return gradients

@@ -253,7 +253,10 @@ def the_norm_takes_shards_for_copies(weights_of: Any) -> Any:
 
 @mutant("train.gradients:norm_of", needs=("split",))
 def the_norm_is_added_up_in_float32(norm_of: Any) -> Any:
-    return lambda tensors: norm_of([tensor.float() for tensor in tensors]).float().double()
+    def in_float32(tensors: Any, device: Any) -> Any:
+        return norm_of([tensor.float() for tensor in tensors], device).float().double()
+
+    return in_float32
 
 
 @mutant(

@@ -127,9 +127,17 @@ class WarmRanks:
         message: Options = json.loads(line)
         return message
 
-    def start(self, case: str, *, ranks: int, deadline_s: float = 120, **arguments: Any) -> Started:
-        """Fork the ranks of a case of cases.py; those still there at the deadline are killed."""
-        return Started(self, self.fork("cases.py", case, ranks, deadline_s, arguments))
+    def start(
+        self,
+        case: str,
+        *,
+        ranks: int,
+        deadline_s: float = 120,
+        file: str = "cases.py",
+        **arguments: Any,
+    ) -> Started:
+        """Fork the ranks of a case of `file`; those still there at the deadline are killed."""
+        return Started(self, self.fork(file, case, ranks, deadline_s, arguments))
 
     def start_to_stay(self, file: str, case: str, *, ranks: int, **arguments: Any) -> list[int]:
         """Fork the ranks of a case that nobody waits for; their process ids.

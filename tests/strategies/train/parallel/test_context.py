@@ -11,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from strategies.plan.planner import Problem, plan
 from strategies.plan.spec import Precision, TrainSpec
 from strategies.train.engine import Batch
-from strategies.train.parallel.attention_block import CpuFlash, Kernel, Sight, WrittenOut, merge
+from strategies.train.parallel.attention_block import (
+    CpuFlash,
+    CudaFlash,
+    Kernel,
+    Sight,
+    WrittenOut,
+    merge,
+)
 from strategies.train.parallel.ring_attention import part_of, zigzag
 from tests.strategies.support.law import BANDS, departure
 from tests.strategies.support.pool import Pool
@@ -115,6 +123,54 @@ def test_a_query_that_sees_nothing_anywhere_gets_zeros(kernel: Kernel) -> None:
     assert log_sum.isneginf().all()
     for gradient in kernel.backward(query, query, key, value, output, log_sum, blind):
         assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+class AttentionCalls(TorchDispatchMode):
+    """Records the arguments of fused attention: shape and type of tensors, other values as such."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[str, list[Any]]] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if "attention" in str(function):
+            given = {a.name: a.default_value for a in function._schema.arguments}
+            given |= dict(zip(given, args, strict=False)) | (kwargs or {})
+            self.made.append((str(function), [described(value) for value in given.values()]))
+        return function(*args, **(kwargs or {}))
+
+
+def described(value: object) -> object:
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else value
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    ("kernel", "device", "dtype"),
+    [
+        pytest.param(CudaFlash(), "meta", torch.bfloat16, id="cuda"),
+        pytest.param(CpuFlash(), "cpu", torch.float32, id="cpu"),
+    ],
+)
+def test_a_kernel_is_called_as_torch_calls_it(
+    kernel: Kernel, device: str, dtype: torch.dtype, causal: bool
+) -> None:
+    """CUDA's kernel takes other paths for arguments that are there but empty."""
+    query, key, value = (
+        torch.zeros(2, 4, 16, 32, dtype=dtype, device=device, requires_grad=True) for _ in range(3)
+    )
+    forward = {
+        "meta": torch.ops.aten._scaled_dot_product_flash_attention,
+        "cpu": torch.ops.aten._scaled_dot_product_flash_attention_for_cpu,
+    }[device]
+    with AttentionCalls() as torchs:
+        forward(query, key, value, 0.0, causal)[0].sum().backward()
+    with AttentionCalls() as ours, torch.no_grad():
+        output, log_sum = kernel.forward(query, key, value, Sight(causal=causal))
+        kernel.backward(output, query, key, value, output, log_sum, Sight(causal=causal))
+    assert ours.made == torchs.made
 
 
 def test_a_rank_takes_its_tokens_and_the_documents_of_all() -> None:
