@@ -1,5 +1,6 @@
 """`python -m api.main`: one API process."""
 
+import gc
 import logging
 import resource
 import signal
@@ -68,6 +69,7 @@ def main() -> None:
     )
     inherited = settings.listen_fd
     sockets = None if inherited is None else [socket.socket(fileno=inherited)]
+    _shorten_collections()
     _Server(config, process).run(sockets)
     tracing.stop()
 
@@ -82,6 +84,18 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._process.service(Hub).close_soon()
         super().handle_exit(signal.Signals(sig), frame)
+
+
+def _shorten_collections() -> None:
+    """Collect garbage in short pauses: all threads wait during each of them.
+
+    By Python's defaults a full collection looked through all that was imported: 0.3 s of CPU, every
+    ten seconds of a course's lab hour. Now these objects are left out, and fewer of a request's
+    objects are looked at before they are gone.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def _require_safe(settings: ApiSettings) -> None:
