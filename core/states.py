@@ -108,6 +108,7 @@ class Outcome(DocumentedEnum):
         "start_failed",
         "Disk, store, port, preflight or equipment failed, or no node came.",
     )
+    GPU_FAILED = "gpu_failed", "A GPU, its driver or a link between GPUs is broken."
     STALLED = "stalled", "A rank stopped answering its peers, made no step, or did not end."
     KILLED = "killed", "Something other than Trainyard killed a rank or its launcher."
     TIME_LIMIT = "time_limit", "Its wall time was used up."
@@ -236,6 +237,7 @@ INTERRUPTED = (Outcome.PREEMPTED, Outcome.LEASE_ENDED)
 # Infrastructure failures: the job resumes from its newest checkpoint, so many times:
 INFRASTRUCTURE = (
     Outcome.START_FAILED,
+    Outcome.GPU_FAILED,
     Outcome.STALLED,
     Outcome.KILLED,
     Outcome.NODE_LOST,

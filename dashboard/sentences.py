@@ -27,6 +27,7 @@ OUTCOME_FAMILY = {
     "node_lost": "warn",
     "shim_lost": "warn",
     "start_failed": "warn",
+    "gpu_failed": "warn",
 }
 
 

@@ -896,7 +896,7 @@ def upgrade() -> None:
         sa.Column("last_step_at", UtcDateTime(), nullable=True),
         sa.Column("ended_at", UtcDateTime(), nullable=True),
         sa.CheckConstraint(
-            "outcome IS NULL OR outcome IN ('succeeded', 'user_error', 'diverged', 'out_of_memory', 'bad_data', 'bad_checkpoint', 'start_failed', 'stalled', 'killed', 'time_limit', 'node_lost', 'shim_lost', 'preempted', 'lease_ended', 'paused', 'cancelled')",
+            "outcome IS NULL OR outcome IN ('succeeded', 'user_error', 'diverged', 'out_of_memory', 'bad_data', 'bad_checkpoint', 'start_failed', 'gpu_failed', 'stalled', 'killed', 'time_limit', 'node_lost', 'shim_lost', 'preempted', 'lease_ended', 'paused', 'cancelled')",
             name=op.f("ck_attempts_outcome"),
         ),
         sa.CheckConstraint(

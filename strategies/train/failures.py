@@ -8,8 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
-import torch
-
+from strategies.plan.faults import Cause, cause_of
 from strategies.plan.run_directory import BadCheckpoint, ExitCode, NotEquipped, write_atomically
 from strategies.train.data.batches import BadData
 from strategies.train.guards import Diverged
@@ -32,10 +31,9 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.PREFLIGHT_FAILED
     if isinstance(error, NotEquipped):
         return ExitCode.NOT_EQUIPPED
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return ExitCode.OUT_OF_MEMORY
-    # On CPU torch reports a failed allocation as a RuntimeError.
-    if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):
+    # Only torch's own out-of-memory error has a type; cuBLAS, NCCL and the CPU's allocator tell it
+    # in the text of a RuntimeError.
+    if cause_of(type(error).__name__, str(error)) is Cause.MEMORY:
         return ExitCode.OUT_OF_MEMORY
     return ExitCode.USER_ERROR
 

@@ -92,11 +92,11 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
             control.release_signals()
             leave_artifacts(run_plan, directory, saved, windows, mesh.device)
     except Exception as error:  # the edge of the process: record, then end
+        # The process group stays: to destroy it waits for kernels of NCCL that wait for this rank.
         return report(error, None if mesh is None else digest(error, mesh))
     finally:
         if engine is not None:
             engine.close()
-        leave()
     return ExitCode.FINISHED
 
 

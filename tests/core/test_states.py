@@ -107,7 +107,7 @@ def test_what_an_outcome_makes_of_a_job(outcome: Outcome, desired: Desired, fail
         assert after == "cancelled"
     elif outcome in ("paused", "cancelled", "preempted", "lease_ended"):
         assert after == ("paused" if desired == "pause" else "queued")
-    elif outcome in ("start_failed", "stalled", "killed", "node_lost", "shim_lost"):
+    elif outcome in ("start_failed", "gpu_failed", "stalled", "killed", "node_lost", "shim_lost"):
         again = "paused" if desired == "pause" else "queued"
         assert after == (again if failures < 3 else "failed")
     else:

@@ -18,10 +18,10 @@ from strategies.plan.run_directory import write_atomically
 from worker.attempts import Attempt, StartFile
 from worker.ranks.judge import RankEvidence
 from worker.ranks.launch import (
+    error_of,
     in_child,
     meeting_point,
     rank_environment,
-    read_error,
     trainer_arguments,
 )
 from worker.scripts.resource_limits import ResourceLimits
@@ -99,7 +99,7 @@ class ForkLauncher:
             RankEvidence(
                 rank.rank,
                 rank.code,
-                read_error(self.attempt.rank_logs(rank.rank) / "error.json"),
+                error_of(self.attempt.rank_logs(rank.rank), rank.code),
                 killed_by_us=rank.killed_by_us and rank.code == -signal.SIGKILL,
             )
             for rank in self.ranks

@@ -11,25 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from core.states import Outcome
+from strategies.plan.faults import Cause, cause_of, is_of_collective
 from strategies.plan.run_directory import ExitCode, Result
 from worker.ranks.memory import MemoryUse
 
-# Messages of a healthy rank when another one is gone.
-PEER_IS_GONE = re.compile(
-    r"Connection (closed|reset|refused)|Timed out waiting|Broken pipe|remote process exited|"
-    r"monitoredBarrier|[Ss]ocket (closed|timeout)|NCCL.*(remote|unhandled system) error"
-)
-PEER_TIMED_OUT = re.compile(r"Timed out waiting|monitoredBarrier|[Ss]ocket timeout")
 # Every rank reports a failed preflight alike, and the rank it names first need not be itself.
 NAMED_BY_PREFLIGHT = re.compile(r"^preflight: rank (\d+)\b")
 KILLERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 LONGEST_MESSAGE = 600
-# "type: message" of errors of Python, of torch (on a GPU, on a CPU), and of the system.
-OUT_OF_MEMORY_ERROR = re.compile(
-    r"^([\w.]+\.)?(OutOfMemoryError|(_Array)?MemoryError)\b|"
-    r"DefaultCPUAllocator: can't allocate memory|"
-    r"^([\w.]+\.)?OSError: \[Errno 12\]"
-)
 GIB = 1 << 30
 SCRIPT_ENDED = "The script ended with exit code 0."
 # An entry of the table that torchrun prints when ranks have failed.
@@ -45,6 +34,8 @@ OUTCOME_OF_CODE: dict[int | None, Outcome] = {
     ExitCode.PREFLIGHT_FAILED: Outcome.START_FAILED,
     ExitCode.NOT_EQUIPPED: Outcome.START_FAILED,
 }
+OUTCOME_OF_CAUSE = {Cause.MEMORY: Outcome.OUT_OF_MEMORY, Cause.GPU: Outcome.GPU_FAILED}
+NOT_THEIR_OWN = (-signal.SIGTERM, -signal.SIGABRT)  # launchers and NCCL's watchdog end survivors
 STOPPED_SENTENCES = {
     Outcome.CANCELLED: "Cancelled",
     Outcome.PAUSED: "Paused",
@@ -69,6 +60,11 @@ class RankError:
     remedy: str = ""
     """Sentence with the owner's remedy; empty if none is known."""
 
+    @property
+    def cause(self) -> Cause | None:
+        """Cause that its text names."""
+        return cause_of(self.type, self.message)
+
 
 @dataclass(frozen=True)
 class RankEvidence:
@@ -84,6 +80,16 @@ class RankEvidence:
     def failed(self) -> bool:
         """True if it ended by itself and not successfully."""
         return (self.code not in (0, None) or self.error is not None) and not self.killed_by_us
+
+    @property
+    def cause(self) -> Cause | None:
+        """Cause that the rank's error names."""
+        return None if self.error is None else self.error.cause
+
+    @property
+    def is_victim(self) -> bool:
+        """True if it ended because of another rank."""
+        return self.cause in (Cause.TIMEOUT, Cause.PEER)
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,8 @@ class Evidence:
     is_script: bool = False
     """True for a user's own script: exit codes mean nothing beyond 0, and it need not make
     steps."""
+    has_gpus: bool = False
+    """True if the attempt was given GPUs."""
 
 
 class ExitJudgement(NamedTuple):
@@ -227,7 +235,7 @@ def _advice(evidence: Evidence) -> str:
 def _verdict_on(
     culprit: RankEvidence, failed: Sequence[RankEvidence], evidence: Evidence
 ) -> ExitJudgement:
-    if culprit.error is not None and PEER_IS_GONE.search(culprit.error.message):
+    if culprit.is_victim:
         told = next((rank.error for rank in failed if rank.error and rank.error.why), None)
         if told is not None:
             return ExitJudgement(
@@ -237,45 +245,59 @@ def _verdict_on(
                 culprit_rank=told.missing[0] if told.missing else None,
             )
         silent = [rank for rank in evidence.ranks if not rank.failed and rank.code != 0]
-        if silent and PEER_TIMED_OUT.search(culprit.error.message):
+        if silent and culprit.cause is not Cause.PEER and culprit.error is not None:
             return ExitJudgement(
                 Outcome.STALLED,
                 f"Rank {silent[0].rank} on {evidence.node} did not answer{_where(evidence)}; "
                 f"rank {culprit.rank} gave up waiting: {_short(culprit.error.message)}",
                 culprit_rank=silent[0].rank,
             )
+        if _lost_each_other(culprit, evidence):
+            assert culprit.error is not None
+            return ExitJudgement(
+                Outcome.STALLED,
+                f"The ranks on {evidence.node} lost each other{_where(evidence)}, and none of them "
+                f"failed by itself. Rank {culprit.rank} reports: {_short(culprit.error.message)}",
+            )
     return _blamed(culprit, evidence)
+
+
+def _lost_each_other(culprit: RankEvidence, evidence: Evidence) -> bool:
+    """Return True if the communication between ranks broke and no rank has left on its own.
+
+    A script's ranks that leave early, or its connection to something else, are its own affair.
+    """
+    error = culprit.error
+    if error is None or len(evidence.ranks) < 2 or any(r.code == 0 for r in evidence.ranks):
+        return False
+    return is_of_collective(error.type, error.message)
 
 
 def _guilt(rank: RankEvidence) -> tuple[int, int, int]:
     """Return a sort key; a smaller one is more guilty.
 
-    First come ranks with a signal or exit code of their own, then those with an exception of their
-    own, then the victims of others; among equals the earlier one.
+    First come ranks with a signal or exit code of their own, or without memory or a working GPU;
+    then those with an exception of their own, then the victims of others; among equals the earlier
+    one. An error's text says more than the exit code: a rank that ran out of memory may hang
+    afterwards and be killed.
     """
-    if rank.code in OUTCOME_OF_CODE:
-        return 0, 0 if rank.error is None else rank.error.t_ns, rank.rank
+    t_ns = 0 if rank.error is None else rank.error.t_ns
+    if rank.code in OUTCOME_OF_CODE or rank.cause in OUTCOME_OF_CAUSE:
+        return 0, t_ns, rank.rank
+    if rank.is_victim:
+        return 3, t_ns, rank.rank
     if rank.error is None:
-        # Launchers send SIGTERM to the survivors.
-        return (2 if rank.code == -signal.SIGTERM else 0), 0, rank.rank
-    return (3 if PEER_IS_GONE.search(rank.error.message) else 1), rank.error.t_ns, rank.rank
+        return (2 if rank.code in NOT_THEIR_OWN else 0), 0, rank.rank
+    return 1, t_ns, rank.rank
 
 
 def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
     who = f"Rank {culprit.rank} on {evidence.node}"
     code, error = culprit.code, culprit.error
     said = "" if error is None else f": {_short(f'{error.type}: {error.message}')}"
-    if code is not None and code < 0 and error is None:
-        number = -code
-        killed = number in KILLERS
-        outcome = Outcome.KILLED if killed else Outcome.USER_ERROR
-        verb = "was killed by" if killed else "crashed with"
-        why = ""
-        if number == signal.SIGKILL and evidence.ran_out_of_memory:
-            outcome, why = Outcome.OUT_OF_MEMORY, ": the machine ran out of memory"
-        sentence = f"{who} {verb} signal {number} ({signal_name(number)}){_where(evidence)}{why}."
-        return ExitJudgement(outcome, sentence, culprit.rank, number, code)
     outcome = _outcome_of(culprit, evidence)
+    if code is not None and code < 0 and error is None:
+        return _ended_by_signal(culprit, evidence)
     if outcome in (Outcome.BAD_DATA, Outcome.BAD_CHECKPOINT, Outcome.DIVERGED) and error:
         return ExitJudgement(outcome, f"{who}{said}", culprit.rank, None, code)
     if code == ExitCode.PREFLIGHT_FAILED and error and not evidence.is_script:
@@ -288,24 +310,49 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
             f"The node {evidence.node} lacks something that the job needs: {_short(error.message)}"
         )
         return ExitJudgement(outcome, sentence, None, None, code)
+    if outcome is Outcome.GPU_FAILED:
+        sentence = f"The GPU of rank {culprit.rank} on {evidence.node} failed{_where(evidence)}"
+        return ExitJudgement(outcome, f"{sentence}{said}", culprit.rank, None, code)
     if outcome is Outcome.OUT_OF_MEMORY:
         sentence, advice = f"{who} ran out of memory{_where(evidence)}{said}", _advice(evidence)
         if advice:
             sentence = f"{sentence.rstrip('.')}. {advice}"
         return ExitJudgement(outcome, sentence, culprit.rank, None, code)
-    ended = "failed" if code is None else f"failed with exit code {code}"
+    ended = "failed" if code is None or code < 0 else f"failed with exit code {code}"
     sentence = f"{who} {ended}{_where(evidence)}{said or '.'}"
     if error is not None and error.remedy:
         sentence = f"{sentence.rstrip('.')}. {error.remedy}"
     return ExitJudgement(outcome, sentence, culprit.rank, None, code)
 
 
+def _ended_by_signal(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
+    """Return the verdict on a rank that a signal ended before it could write an error."""
+    assert culprit.code is not None
+    number = -culprit.code
+    killed = number in KILLERS
+    outcome = Outcome.KILLED if killed else Outcome.USER_ERROR
+    why = ""
+    if number == signal.SIGKILL and evidence.ran_out_of_memory:
+        outcome, why = Outcome.OUT_OF_MEMORY, ": the machine ran out of memory"
+    sentence = (
+        f"Rank {culprit.rank} on {evidence.node} {'was killed by' if killed else 'crashed with'} "
+        f"signal {number} ({signal_name(number)}){_where(evidence)}{why}."
+    )
+    return ExitJudgement(outcome, sentence, culprit.rank, number, culprit.code)
+
+
 def _outcome_of(culprit: RankEvidence, evidence: Evidence) -> Outcome:
-    if not evidence.is_script and culprit.code in OUTCOME_OF_CODE:
+    cause = culprit.cause
+    if cause is Cause.MEMORY:
+        return Outcome.OUT_OF_MEMORY
+    if cause is Cause.GPU and evidence.has_gpus:
+        return Outcome.GPU_FAILED
+    if evidence.is_script:
+        return Outcome.USER_ERROR
+    if culprit.code in OUTCOME_OF_CODE:
         return OUTCOME_OF_CODE[culprit.code]
-    error = culprit.error
-    ran_out = error is not None and OUT_OF_MEMORY_ERROR.search(f"{error.type}: {error.message}")
-    return Outcome.OUT_OF_MEMORY if ran_out else Outcome.USER_ERROR
+    # The owner of a recipe wrote no kernel: the GPU is suspected, and another one is tried.
+    return Outcome.GPU_FAILED if cause is Cause.KERNEL else Outcome.USER_ERROR
 
 
 def _nobody_failed(evidence: Evidence) -> ExitJudgement:

@@ -21,6 +21,7 @@ from typing import NoReturn, Protocol
 from worker.attempts import Attempt, StartFile
 from worker.ranks.judge import RankError, RankEvidence, codes_in_report
 from worker.ranks.process_tree import MARK, descendants, die_with_parent, is_running
+from worker.ranks.tracebacks import abort_error
 from worker.scripts.resource_limits import ResourceLimits
 
 MASTER = "127.0.0.1"
@@ -164,6 +165,14 @@ def rank_of(pid: int) -> int | None:
     return None
 
 
+def error_of(logs: Path, code: int | None) -> RankError | None:
+    """Return the error that ended a rank: the one it reported, else the one it aborted with."""
+    aborted = code == -signal.SIGABRT
+    return read_error(logs / "error.json") or (
+        abort_error(logs / "stderr.log") if aborted else None
+    )
+
+
 def read_error(path: Path) -> RankError | None:
     """Return the error in a rank's error.json; None if it is missing or unreadable.
 
@@ -297,8 +306,8 @@ class TorchrunLauncher:
         codes = codes_in_report(self._report())
         found = []
         for rank in self.start_order.global_ranks:
-            error = read_error(self.attempt.rank_logs(rank) / "error.json")
             code = 0 if self.exit_code == 0 else codes.get(rank)
+            error = error_of(self.attempt.rank_logs(rank), code)
             ours = rank in self.killed_by_us and code in (None, -signal.SIGKILL)
             found.append(RankEvidence(rank, code, error, killed_by_us=ours and error is None))
         return found

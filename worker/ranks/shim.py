@@ -257,6 +257,7 @@ class Shim:
                 launcher_code=self.launcher.code(),
                 breach=self.launcher.breach,
                 is_script=self.start.script,
+                has_gpus=bool(self.start.gpus),
             )
         )
         reason = verdict.reason

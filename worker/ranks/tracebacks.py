@@ -1,4 +1,4 @@
-"""Exception that ended a rank of a user's own program, read from its standard error."""
+"""Exception that ended a rank, read from its standard error."""
 
 import os
 import posixpath
@@ -19,6 +19,13 @@ EXCEPTION = re.compile(
     r"(?:[ \t].*\n|\n)*?(\w[\w.]*)(?:: (.*))?$",
     re.MULTILINE,
 )
+# An exception that nobody caught in a C++ thread, such as NCCL's watchdog, ends the process with
+# SIGABRT; the watchdog's own monitor ends it without one.
+ABORT = re.compile(
+    r"^terminate called after throwing an instance of '([\w:]+)'\n\s*what\(\):\s*(.*)$|"
+    r"(Terminating the process after attempting to dump.*)$",
+    re.MULTILINE,
+)
 MISSING = re.compile(r"No such file or directory: ['\"](.+?)['\"]|^(\S+) not found\.?$")
 CODE = "/job/code/"
 
@@ -28,18 +35,36 @@ def traceback_error(log: Path, left_out: Sequence[str] = ()) -> RankError | None
 
     If the program missed a path that was left out of its archive, the error has a remedy.
     """
+    text, written_ns = read_tail(log)
+    found = [one for one in EXCEPTION.finditer(text) if one[1] is None]
+    if not found:
+        return abort_error(log)
+    message = found[-1][3] or ""
+    return RankError(found[-1][2], message, written_ns, remedy=remedy_for(message, left_out))
+
+
+def abort_error(log: Path) -> RankError | None:
+    """Find the C++ exception with which a process aborted; None if its output has none."""
+    text, written_ns = read_tail(log)
+    found = ABORT.search(text)
+    if found is None:
+        return None
+    return RankError(found[1] or "abort", found[2] or found[3], written_ns)
+
+
+def read_tail(log: Path) -> tuple[str, int]:
+    """Return the end of a rank's output without torch's prefixes, and when it was written, in ns.
+
+    Returns an empty text if it cannot be read.
+    """
     try:
         with log.open("rb") as file:
             written_ns = os.fstat(file.fileno()).st_mtime_ns
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             text = file.read(TAIL_BYTES).decode(errors="replace")
     except OSError:
-        return None
-    found = [one for one in EXCEPTION.finditer(TORCH_PREFIX.sub("", text)) if one[1] is None]
-    if not found:
-        return None
-    message = found[-1][3] or ""
-    return RankError(found[-1][2], message, written_ns, remedy=remedy_for(message, left_out))
+        return "", 0
+    return TORCH_PREFIX.sub("", text), written_ns
 
 
 def remedy_for(message: str, left_out: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -99,6 +100,12 @@ def train_with_endless_sample(run_dir: str) -> int:
 
     farewell.sample_text = sample_without_end
     return train_run(run_dir)
+
+
+def train_with_endless_teardown(run_dir: str, engine: str) -> int:
+    """train_run, where destroying the process group waits for ever, as NCCL's kernels may."""
+    dist.destroy_process_group = lambda *_: threading.Event().wait()
+    return train_run(run_dir, engine)
 
 
 class MeanOfMeansEngine(SpmdEngine):
