@@ -10,18 +10,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 import httpx2
-import pynvml
 from pydantic import ValidationError
 
 from core.base.settings import WorkerSettings
+from standalone.doctor_gpus import examine_gpus
 from standalone.doctor_server import GIB, about_broker, about_folder
 from strategies.train.engines import async_io
 from trainyard.doctor import Examiner, Finding
-from trainyard.doctor import Level as Severity
 from worker.ranks.launch import free_port
 from worker.ranks.process_tree import cgroup_for
 from worker.scripts.sandbox import Level, first_that_works, why_not
-from worker.shipping.inventory import list_gpus, torch_version
 
 finding = Examiner("node")
 
@@ -37,8 +35,7 @@ def examine() -> Iterator[Finding]:
         "ok",
         f"trainyard-platform {version('trainyard-platform')}, Python {platform.python_version()}",
     )
-    yield _about_torch()
-    yield _about_gpus()
+    yield from examine_gpus()
     yield about_files()
     yield about_shared_memory(Path("/dev/shm"))
     yield from about_sandbox()
@@ -82,7 +79,7 @@ def about_files() -> Finding:
         return finding(
             "nvme",
             "ok",
-            "jobs cannot offload to files here; missing: {', '.join(missing)}",
+            f"jobs cannot offload to files here; missing: {', '.join(missing)}",
             f"If jobs need it: apt install {' '.join(missing)}",
         )
     if async_io.is_built():
@@ -153,36 +150,6 @@ def about_api(url: str) -> Iterator[Finding]:
         ""
         if right
         else ("Deadlines are not affected, but certificates are: timedatectl set-ntp true"),
-    )
-
-
-def _about_torch() -> Finding:
-    found = torch_version()
-    if not found:
-        how = "In Trainyard's repository: pip install -c constraints.txt ./client '.[train]'"
-        return finding("torch", "fail", "not installed", how)
-    return finding("torch", "ok", found)
-
-
-def _about_gpus() -> Finding:
-    gpus = list_gpus()
-    if gpus:
-        pynvml.nvmlInit()
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        pynvml.nvmlShutdown()
-        names = ", ".join(sorted({gpu.name for gpu in gpus}))
-        return finding("gpus", "ok", f"{len(gpus)} ({names}), driver {driver}")
-    present = any(Path("/dev").glob("nvidia[0-9]*"))
-    level: Severity = "fail" if present else "ok"
-    return finding(
-        "gpus",
-        level,
-        "GPU devices exist, but the driver does not answer"
-        if present
-        else "none: CPU slots are offered",
-        "Run nvidia-smi to see the cause; install the driver that fits the kernel."
-        if present
-        else "",
     )
 
 

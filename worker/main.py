@@ -28,6 +28,7 @@ from worker.api_client import ApiClient
 from worker.app import create_app
 from worker.attempts import NodeFolder
 from worker.enrol import IdentityFile, NotEnrolled, identify
+from worker.gpus.amd import NOT_USED, count_amd_gpus
 from worker.preparing.peers import find_peers
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
@@ -73,6 +74,8 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
             sys.stderr.write(f"Another worker is already running on {settings.data}.\n")
             return 3
         host = script_host(settings)
+        if num_amd := count_amd_gpus():
+            log.warning("amd_gpus_not_used", count=num_amd, reason=NOT_USED)
         client = ApiClient(settings.api_url)
         try:
             identity = identify(

@@ -1,0 +1,1 @@
+"""GPUs of this node: their slots, their health, and the processes that use them."""
