@@ -44,6 +44,10 @@ class HeldBytes(NamedTuple):
 class Engine(Protocol):
     """Technique of training."""
 
+    @property
+    def runs_ahead(self) -> bool:
+        """True if the device computes a step while the host already issues the next one."""
+
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         """Build the model, spread it over the mesh, and give it its initial weights."""
 
@@ -68,8 +72,11 @@ class Engine(Protocol):
     def skip(self) -> None:
         """Free the gradient; weights and optimizer stay unchanged."""
 
-    def broken_weights(self) -> list[str]:
-        """Return this rank's weights whose gradient is not finite, by global name."""
+    def broken_weights(self, *, updated: bool) -> list[str]:
+        """Return this rank's weights whose gradient is not finite, by global name.
+
+        With `updated` the gradient has been used and freed: it has left its mark on the weights.
+        """
 
     def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         """Return this rank's share of a measure, 0-d or 1-d, without a gradient.

@@ -105,13 +105,16 @@ def by_place(tensors: Iterable[Tensor]) -> dict[tuple[torch.device, torch.dtype]
     return groups
 
 
-def broken_weights(weights: Sequence[Weight]) -> list[str]:
-    """Return the names of weights whose gradient, on this rank, is not finite."""
+def broken_weights(weights: Sequence[Weight], *, updated: bool) -> list[str]:
+    """Return the names of weights whose gradient, on this rank, is not finite.
+
+    With `updated` the gradient has been used: it has made the same weights not finite.
+    """
     return [
         weight.name
         for weight in weights
-        if weight.parameter.grad is not None
-        and not own_part(weight.parameter.grad).isfinite().all()
+        for tensor in [weight.parameter if updated else weight.parameter.grad]
+        if tensor is not None and not own_part(tensor).isfinite().all()
     ]
 
 

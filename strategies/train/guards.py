@@ -1,4 +1,4 @@
-"""Guards that stop a run before a broken step changes the weights."""
+"""Guards that stop a run before the weights of a broken step are used, evaluated or saved."""
 
 import math
 from collections.abc import Sequence
@@ -38,20 +38,24 @@ def require_finite_loss(loss: float, *, own_share: Tensor, step: int, mesh: Mesh
 
 
 def require_finite_gradient(
-    norm: float, *, engine: Engine, step: int, mesh: Mesh, scale: LossScale = UNSCALED
+    norm: float,
+    *,
+    engine: Engine,
+    step: int,
+    mesh: Mesh,
+    scale: LossScale = UNSCALED,
+    updated: bool = False,
 ) -> None:
     """Raise Diverged, on every rank alike, unless the gradient norm is finite.
 
-    The message names the weights and the ranks that hold them. If several ranks hold the same
+    The message names the weights and the ranks that hold them; with `updated` the gradient has been
+    used already. If several ranks hold the same
     weight, it is too late to tell whose gradient broke first.
     """
     if math.isfinite(norm):
         return
-    named = [
-        f"{text} on rank {rank}"
-        for rank, text in enumerate(mesh.gather_texts(shortened(engine.broken_weights())))
-        if text
-    ]
+    own = shortened(engine.broken_weights(updated=updated))
+    named = [f"{text} on rank {rank}" for rank, text in enumerate(mesh.gather_texts(own)) if text]
     skipped = scale.skipped_in_a_row
     after = f" after {skipped} skipped steps, at loss scale {scale.value:g}" if skipped else ""
     raise Diverged(

@@ -3,10 +3,11 @@ Engine, and tells an Observer of each step.
 """
 
 import gc
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from strategies.plan.run_directory import BadCheckpoint, RunDirectory, RunPlan
+from strategies.plan.run_directory import Action, BadCheckpoint, RunDirectory, RunPlan
 from strategies.train.checkpoints.checkpoint import (
     Progress,
     find_checkpoint,
@@ -24,10 +25,12 @@ from strategies.train.guards import Diverged
 from strategies.train.mesh import Mesh
 from strategies.train.observer import Observer
 from strategies.train.precision import first_loss_scale
-from strategies.train.step import take_step
+from strategies.train.step import Step, Steps
 from strategies.train.trust.one_rank import Certifier
 from strategies.train.watching.console import introduce, say
 from strategies.train.watching.scales import Scales
+
+SAVING = frozenset({Action.CHECKPOINT, Action.STOP})  # requests that end in a checkpoint
 
 
 def train(
@@ -70,50 +73,41 @@ def train(
     disk = find_disk(directory.path, mesh)
     introduce(run_plan, mesh, progress)
 
-    stopping = False
+    steps, stopping = Steps(engine, data, progress, spec=spec, mesh=mesh), False
     with observer, CheckpointWriter(directory.checkpoints, spec, mesh, disk) as writer:
-        while progress.step < training.steps and not stopping:
-            observer.before_step()
-            micro_batches, valid_tokens = data.step(progress.samples_seen)
-
+        while steps.progress.step < training.steps and not stopping:
+            step = steps.progress.step + 1
+            is_evaluated = step == training.steps or is_due(step, training.eval_every_steps)
+            is_saved = is_due(step, spec.checkpoint.every_steps)
             try:
-                with observer.watch_step():
-                    taken = take_step(
-                        engine,
-                        micro_batches,
-                        valid_tokens,
-                        progress,
-                        control.look(),
-                        spec=spec,
-                        mesh=mesh,
-                    )
+                with observer.watch_step(step):
+                    known = steps.take(control.look())
+                observer.tell(known)
+                asked = requests(known)
+                if is_evaluated or is_saved or step in observer.seen or asked & SAVING:
+                    known = steps.read()
+                    observer.tell(known)
+                    asked |= requests(known)
             except Diverged:
                 observer.after_save(writer.finish())
                 observer.write_result("diverged")
                 raise
-            progress = progress.after(
-                samples=training.global_batch_size,
-                tokens=valid_tokens,
-                loss=taken.agreed.loss,
-                skipped=taken.skipped,
-                guards=spec.guards,
-            )
-            stopping = taken.agreed.stop
-            last = stopping or progress.step == training.steps
-            observer.after_step(taken, progress, valid_tokens, last=last)
+            stopping = Action.STOP in asked
+            last = stopping or step == training.steps
+            observer.obey(asked, step, last=last)
 
             scores = None
-            if progress.step == training.steps or is_due(progress.step, training.eval_every_steps):
+            if is_evaluated:
                 observer.expect_pause()
                 scores = evaluate(engine, held_out, mesh, spec.model.name)
                 observer.after_evaluation(scores)
 
-            asked = last or taken.agreed.checkpoint
-            if asked or is_due(progress.step, spec.checkpoint.every_steps):
+            if is_saved or last or asked & SAVING:
                 observer.expect_pause()
-                observer.after_save(writer.start(engine, progress, scores and scores.loss))
+                observer.after_save(writer.start(engine, steps.progress, scores and scores.loss))
             observer.after_save(writer.finish() if last else writer.finished())
 
+    progress = steps.progress
     finished = progress.step >= training.steps
     say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
     observer.expect_pause()
@@ -129,6 +123,11 @@ def train(
             observer.write_result(reason, peak_gib=peak_gib)  # the rest is the first node's
     engine.close()
     return saved if mesh.is_first else None
+
+
+def requests(steps: Iterable[Step]) -> frozenset[Action]:
+    """Return the requests that the ranks agreed on in some steps."""
+    return frozenset(action for step in steps for action in step.agreed.asked)
 
 
 def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path | None:

@@ -3,14 +3,13 @@
 It changes no number of the training. It also sets the timeout of a rank that waits for others.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from strategies.plan.run_directory import RunDirectory, RunPlan
+from strategies.plan.run_directory import Action, RunDirectory, RunPlan
 from strategies.train.checkpoints.checkpoint import Progress
 from strategies.train.checkpoints.saving import SavedCheckpoint
 from strategies.train.engine import Engine
@@ -33,8 +32,8 @@ from strategies.train.watching.use import Use
 class Observer:
     """Observer of one rank's run, from its first step to result.json.
 
-    For each step the loop calls `before_step`, takes the step within `watch_step`, and calls
-    `after_step`; it announces work of unequal length by `expect_pause`.
+    The loop takes each step within `watch_step`, calls `tell` with the steps whose values it then
+    knows, and `obey`; it announces work of unequal length by `expect_pause`.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Observer:
         certifier: Certifier,
     ) -> None:
         """Begin to observe after `progress`; `checkpoint` is the one that the run starts from."""
-        self.mesh, self.steps = mesh, run_plan.spec.training.steps
+        self.mesh, self.num_steps = mesh, run_plan.spec.training.steps
         self.progress, self.scales, self.certifier = progress, scales, certifier
         rank, device = mesh.rank, mesh.device
         self.profiler = StepProfiler(directory.artifacts, rank=rank, device=device)
@@ -63,80 +62,77 @@ class Observer:
         self.patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
         self.metrics = MetricsLog(directory.metrics if mesh.is_first else None)
         self.own_metrics = MetricsLog(None if mesh.is_first else directory.rank_metrics(rank))
-        self.began = self.data_time_s = 0.0
-        self.seen: dict[str, float] = {}  # what the probe measured in this step
+        self.seen: dict[int, dict[str, float]] = {}
+        """Measurements of the few steps that the probe examined, by step."""
 
     @property
     def checkpoint(self) -> Path | None:
         """Newest checkpoint on disk, or the one that the run started from."""
         return self.story.checkpoint
 
-    def before_step(self) -> None:
-        """Start the clock of a step, before its data are fetched."""
-        self.began = time.perf_counter()
-
     @contextmanager
-    def watch_step(self) -> Iterator[None]:
-        """Wrap both passes and the update of a step."""
-        self.data_time_s = time.perf_counter() - self.began
-        with self.scales.next_step(), self.probe.next_step() as self.seen:
+    def watch_step(self, step: int) -> Iterator[None]:
+        """Wrap a step: its data, both passes and the update."""
+        with self.scales.next_step(), self.probe.next_step() as seen:
             yield
+        if seen:
+            self.seen[step] = seen
 
-    def after_step(self, taken: Step, progress: Progress, valid_tokens: int, *, last: bool) -> None:
-        """Record a step that ended at `progress`, and obey requests to measure later ones."""
-        step_time_s = time.perf_counter() - self.began
-        self.progress = progress
-        self.patience.after_step(step_time_s)
-        self.story.add_step(taken.agreed.loss)
-        if not self.seen:  # the measurement took longer than the step
-            self.story.add_time(valid_tokens, step_time_s)
-        self.log(taken, valid_tokens, step_time_s)
-        self.trace(taken, last=last)
+    def tell(self, steps: Sequence[Step]) -> None:
+        """Record steps whose values have become known."""
+        for taken in steps:
+            self.progress = taken.progress
+            seen = self.seen.get(taken.progress.step, {})
+            self.patience.after_step(taken.time_s)
+            self.story.add_step(taken.agreed.loss)
+            if not seen:  # the measurement took longer than the step
+                self.story.add_time(taken.valid_tokens, taken.time_s)
+            self.log(taken, seen)
 
-    def log(self, taken: Step, valid_tokens: int, step_time_s: float) -> None:
+    def log(self, taken: Step, seen: dict[str, float]) -> None:
         """Write a step's metrics, its part in the certificate, and now and then a line."""
-        step, loss, seen = self.progress.step, taken.agreed.loss, self.seen
+        step, loss = taken.progress.step, taken.agreed.loss
         grad_norm = None if taken.skipped else taken.agreed.grad_norm
         used = self.use.look()
-        if seen or used:
-            peak_gib = max_active_gib(self.mesh.device)
-            self.own_metrics.write(step, max_active_gib=peak_gib, **seen, **used)
+        memory = {}
+        if self.mesh.is_first or seen or used:
+            memory["max_active_gib"] = max_active_gib(self.mesh.device)
+            self.own_metrics.write(step, **memory, **seen, **used)
         self.metrics.write(
             step,
             loss=loss,
             grad_norm=grad_norm,
             lr=taken.learning_rate,
-            tokens_seen=self.progress.tokens_seen,
-            data_time_s=self.data_time_s,
-            max_active_gib=max_active_gib(self.mesh.device),
-            **self.progress.loss_scale.metrics(),
+            tokens_seen=taken.progress.tokens_seen,
+            data_time_s=taken.data_time_s,
+            **memory,
+            **taken.progress.loss_scale.metrics(),
             **used,
-            **(seen or self.speed.metrics(valid_tokens, step_time_s)),
+            **(seen or self.speed.metrics(taken.valid_tokens, taken.time_s)),
         )
         self.certifier.after_step(step, loss, grad_norm, self.metrics)
         if self.mesh.is_first:
             tell_step(
                 step,
-                self.steps,
+                self.num_steps,
                 loss=loss,
                 grad_norm=taken.agreed.grad_norm,
                 lr=taken.learning_rate,
-                tokens_per_s=valid_tokens / step_time_s,
+                tokens_per_s=taken.valid_tokens / taken.time_s,
             )
 
-    def trace(self, taken: Step, *, last: bool) -> None:
-        """Begin and end profiles and memory snapshots, as asked."""
-        step = self.progress.step
-        if taken.agreed.profile:
+    def obey(self, asked: frozenset[Action], step: int, *, last: bool) -> None:
+        """End profiles and memory snapshots that are complete after `step`, and begin new ones."""
+        if Action.PROFILE in asked:
             self.expect_pause()
             self.profiler.start(step)
         trace = self.profiler.after_step(step, last=last)
         if trace is not None:
             self.metrics.write(step, event="profile_saved", artifact=trace.name)
-        table = self.snapshots.after_step(step, self.seen)
+        table = self.snapshots.after_step(step, self.seen.get(step, {}))
         if table is not None:
             self.metrics.write(step, event="snapshot_saved", artifact=table.name)
-        if taken.agreed.snapshot:
+        if Action.SNAPSHOT in asked:
             self.expect_pause()
             self.probe.is_asked = True
             self.snapshots.start()

@@ -1,6 +1,13 @@
-"""One optimizer step of all ranks: both passes, clipping, the guards, the update."""
+"""Optimizer steps of all ranks: both passes, clipping, the guards, the update.
+
+Loss and gradient norm of a step tell whether it may stand. On a CPU they are read before the
+update. On a GPU that would empty the queue of kernels in every step, so they are copied to pinned
+memory and read while the passes of the next step compute: a broken step then ends the run before
+another update, and before anything is evaluated or saved.
+"""
 
 import math
+import time
 from typing import NamedTuple
 
 import torch
@@ -10,9 +17,11 @@ from strategies.plan.learning_rate import learning_rate
 from strategies.plan.run_directory import Action
 from strategies.plan.spec import TrainSpec
 from strategies.train.checkpoints.checkpoint import Progress
-from strategies.train.engine import Batch, Engine
+from strategies.train.data.batches import TrainingData
+from strategies.train.engine import Engine
 from strategies.train.guards import require_finite_gradient, require_finite_loss, require_no_spike
 from strategies.train.mesh import Mesh
+from strategies.train.precision import LossScale
 from strategies.train.watching.phases import Phase, phase
 
 
@@ -21,70 +30,161 @@ class Agreement(NamedTuple):
 
     loss: float
     grad_norm: float
-    stop: bool
-    checkpoint: bool
-    profile: bool
-    snapshot: bool
+    asked: frozenset[Action]
+    """Requests to any rank."""
 
 
 class Step(NamedTuple):
-    """Step that all ranks took."""
+    """Step that all ranks took, with its values."""
 
     agreed: Agreement
     learning_rate: float
     skipped: bool
     """True if float16's gradient overflowed, so that the weights stayed unchanged."""
+    progress: Progress
+    """Progress of the run after this step."""
+    valid_tokens: int
+    """Valid tokens of all ranks."""
+    data_time_s: float
+    time_s: float
+    """Time of the whole step; for values that are read late, since the previous step's were."""
 
 
-def take_step(
-    engine: Engine,
-    micro_batches: list[Batch],
-    valid_tokens: int,
-    progress: Progress,
-    request: Action | None,
-    *,
-    spec: TrainSpec,
-    mesh: Mesh,
-) -> Step:
-    """Take the step after `progress`. Raises Diverged, before any weight changes, if a guard stops
-    it.
+class HostCopy:
+    """Small tensor on its way to the host; the copy does not keep the device from computing."""
 
-    `valid_tokens` are those of all ranks, `request` is the request to this rank.
+    def __init__(self, values: Tensor) -> None:
+        self.values = values.to("cpu", non_blocking=True)  # from a GPU to pinned memory
+        self.arrived: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self.arrived = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            self.arrived.record()
+
+    def read(self) -> list[float]:
+        """Wait for the copy, but not for what the device was given after it."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        numbers: list[float] = self.values.tolist()
+        return numbers
+
+
+class UnreadStep(NamedTuple):
+    """Step whose values nobody has looked at yet."""
+
+    values: HostCopy
+    share: Tensor
+    """Share of the loss on this rank, 0-d."""
+    scale: LossScale
+    learning_rate: float
+    valid_tokens: int
+    data_time_s: float
+    began: float
+
+
+class Steps:
+    """Steps of a run, taken one after another.
+
+    `progress` counts all steps taken, but knows the losses only of those that have been read.
     """
-    step, scale = progress.step + 1, progress.loss_scale
-    share = engine.forward_backward(micro_batches, valid_tokens / scale.value) / scale.value
-    norm = engine.clip(spec.training.max_grad_norm, scale.value)
-    agreed = agree(share, norm, request, mesh)
-    skipped = scale.may_skip and not math.isfinite(agreed.grad_norm)
-    require_finite_loss(agreed.loss, own_share=share, step=step, mesh=mesh)
-    if not skipped:
-        require_finite_gradient(agreed.grad_norm, engine=engine, step=step, mesh=mesh, scale=scale)
-    require_no_spike(agreed.loss, progress.recent_losses, guards=spec.guards, step=step)
-    rate = learning_rate(spec.training, step)
-    with phase(Phase.OPTIMIZER):
-        if skipped:
-            engine.skip()
-        else:
-            engine.step(rate)
-    return Step(agreed, rate, skipped)
 
+    def __init__(
+        self,
+        engine: Engine,
+        data: TrainingData,
+        progress: Progress,
+        *,
+        spec: TrainSpec,
+        mesh: Mesh,
+    ) -> None:
+        self.engine, self.data, self.progress = engine, data, progress
+        self.spec, self.mesh = spec, mesh
+        # The scale of float16's next step depends on this one's gradient. A delayed gradient does
+        # not yet show in the weights, by which a broken one would be found.
+        self.reads_late = (
+            engine.runs_ahead
+            and not progress.loss_scale.dynamic
+            and spec.parallelism.gradient_delay == 0
+        )
+        self.unread: UnreadStep | None = None
+        self.last_ended = 0.0
 
-def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Agreement:
-    """Add up the shares of the loss; requests to one rank are sent to all in the same reduction."""
-    requests = [float(request is action) for action in Action]
-    values = torch.cat(
-        [
-            torch.stack([share.detach().double(), norm.detach().double() / mesh.world_size]),
-            torch.tensor(requests, dtype=torch.float64, device=mesh.device),
+    def take(self, request: Action | None) -> list[Step]:
+        """Take the next step; return the steps whose values have become known.
+
+        `request` is the request to this rank. Raises Diverged if a guard finds one of them broken;
+        this step's update is then not made.
+        """
+        began, engine, training = time.perf_counter(), self.engine, self.spec.training
+        micro_batches, valid_tokens = self.data.step(self.progress.samples_seen)
+        data_time_s, scale = self.data.time_s, self.progress.loss_scale
+        share = engine.forward_backward(micro_batches, valid_tokens / scale.value) / scale.value
+        known = self.read()
+        norm = engine.clip(training.max_grad_norm, scale.value)
+        self.progress = self.progress.after(samples=training.global_batch_size, tokens=valid_tokens)
+        rate = learning_rate(training, self.progress.step)
+        self.unread = UnreadStep(
+            HostCopy(add_up(share, norm, request, self.mesh)),
+            *(share, scale, rate, valid_tokens, data_time_s, began),
+        )
+        self.data.prepare(self.progress.samples_seen)  # while a GPU computes
+        if not self.reads_late:
+            known = self.read()
+        with phase(Phase.OPTIMIZER):
+            if any(step.skipped for step in known):
+                engine.skip()
+            else:
+                engine.step(rate)
+        if not self.reads_late:
+            self.last_ended = time.perf_counter()
+            known = [step._replace(time_s=self.last_ended - began) for step in known]
+        return known
+
+    def read(self) -> list[Step]:
+        """Return the last step if its values have not been read yet. Raises Diverged."""
+        if self.unread is None:
+            return []
+        taken, self.unread = self.unread, None
+        agreed, number = agreement(taken.values.read()), self.progress.step
+        guards, scale = self.spec.guards, taken.scale
+        skipped = scale.may_skip and not math.isfinite(agreed.grad_norm)
+        require_finite_loss(agreed.loss, own_share=taken.share, step=number, mesh=self.mesh)
+        if not skipped:
+            require_finite_gradient(
+                agreed.grad_norm,
+                engine=self.engine,
+                step=number,
+                mesh=self.mesh,
+                scale=scale,
+                updated=self.reads_late,
+            )
+        require_no_spike(agreed.loss, self.progress.recent_losses, guards=guards, step=number)
+        self.progress = self.progress.judged(loss=agreed.loss, skipped=skipped, guards=guards)
+        since, self.last_ended = max(taken.began, self.last_ended), time.perf_counter()
+        return [
+            Step(
+                agreed,
+                taken.learning_rate,
+                skipped,
+                self.progress,
+                taken.valid_tokens,
+                taken.data_time_s,
+                time_s=self.last_ended - since,
+            )
         ]
-    )
-    loss, grad_norm, *asked = mesh.sum(values).tolist()
-    by_action = dict(zip(Action, asked, strict=True))
-    return Agreement(
-        loss=loss,
-        grad_norm=grad_norm,
-        stop=by_action[Action.STOP] > 0,
-        checkpoint=by_action[Action.CHECKPOINT] > 0,
-        profile=by_action[Action.PROFILE] > 0,
-        snapshot=by_action[Action.SNAPSHOT] > 0,
-    )
+
+
+def add_up(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Tensor:
+    """Return the sum over ranks of the shares of the loss, their mean norm, and one number for each
+    kind of request: requests to one rank are sent to all in the same reduction."""
+    requests = torch.zeros(len(Action), dtype=torch.float64, device=mesh.device)
+    if request is not None:
+        requests[list(Action).index(request)].fill_(1.0)
+    values = torch.stack([share.detach().double(), norm.detach().double() / mesh.world_size])
+    return mesh.sum(torch.cat([values, requests]))
+
+
+def agreement(values: list[float]) -> Agreement:
+    """Return the content of `add_up`'s result."""
+    loss, grad_norm, *asked = values
+    requests = (action for action, ranks in zip(Action, asked, strict=True) if ranks > 0)
+    return Agreement(loss, grad_norm, frozenset(requests))

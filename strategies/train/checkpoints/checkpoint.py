@@ -56,17 +56,22 @@ class Progress(BaseModel):
     recent_losses: tuple[float, ...] = ()
     """Losses that the guard against spikes compares with."""
 
-    def after(
-        self, *, samples: int, tokens: int, loss: float, skipped: bool, guards: GuardSpec
-    ) -> "Progress":
-        """Return the progress after one more step."""
-        return Progress(
-            step=self.step + 1,
-            samples_seen=self.samples_seen + samples,
-            tokens_seen=self.tokens_seen + tokens,
-            loss_scale=self.loss_scale.after(skipped=skipped),
-            recent_losses=remember(self.recent_losses, loss, guards),
-        )
+    def after(self, *, samples: int, tokens: int) -> "Progress":
+        """Return the progress after one more step, which has not been judged yet."""
+        counts = {
+            "step": self.step + 1,
+            "samples_seen": self.samples_seen + samples,
+            "tokens_seen": self.tokens_seen + tokens,
+        }
+        return self.model_copy(update=counts)
+
+    def judged(self, *, loss: float, skipped: bool, guards: GuardSpec) -> "Progress":
+        """Return the progress with what the last step's loss and gradient change for later ones."""
+        changes = {
+            "loss_scale": self.loss_scale.after(skipped=skipped),
+            "recent_losses": remember(self.recent_losses, loss, guards),
+        }
+        return self.model_copy(update=changes)
 
 
 class StoredProgress(BaseModel):

@@ -5,10 +5,12 @@ step takes the next global_batch_size numbers; a rank takes its slice of them by
 depends on the number of ranks, unless the spec asks for a sampling that does.
 """
 
+import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
 from strategies.plan.data.corpus import BadData, Integers, open_corpus
@@ -82,16 +84,30 @@ class TrainingData:
                 "own part"
             )
         self.ahead, self.ahead_from = np.empty(0, dtype=np.int64), 0
+        self.prepared: tuple[int, list[Batch], int] | None = None
+        self.time_s = 0.0
+        """Time that it took to read the last step's samples."""
         self.own = own_numbers(
             plan.layout, batch_rank, plan.micro_batch_size, plan.gradient_accumulation_steps
         )
 
     def step(self, samples_seen: int) -> tuple[list[Batch], int]:
         """Return this rank's micro-batches of the next step, and the valid tokens of all ranks."""
+        self.prepare(samples_seen)
+        assert self.prepared is not None
+        (_, batches, valid_tokens), self.prepared = self.prepared, None
+        return batches, valid_tokens
+
+    def prepare(self, samples_seen: int) -> None:
+        """Read the samples of a step before `step` is asked for them."""
+        if self.prepared is not None and self.prepared[0] == samples_seen:
+            return
+        began = time.perf_counter()
         starts, lengths = self.windows.bounds(self.next_windows(samples_seen))
         valid_tokens = int(self.windows.num_labels(starts, lengths).sum())
         batches = [read(self.windows, starts[own], lengths[own], self.device) for own in self.own]
-        return batches, valid_tokens
+        self.prepared = samples_seen, batches, valid_tokens
+        self.time_s = time.perf_counter() - began
 
     def next_windows(self, samples_seen: int) -> Integers:
         """Return the windows of all ranks' samples of one step; computed for many steps at once."""
@@ -150,7 +166,7 @@ def read_images(
     """Return pixels (B, 1, P), float32, and labels (B, 1), int64."""
     labels = np.where(lengths > 0, images.labels[numbers].astype(np.int64), IGNORED)
     pixels_B1P = torch.from_numpy(images.inputs(numbers))
-    return Batch(pixels_B1P.to(device), torch.from_numpy(labels).unsqueeze(1).to(device))
+    return Batch(sent(pixels_B1P, device), sent(torch.from_numpy(labels).unsqueeze(1), device))
 
 
 def read_batch(
@@ -171,8 +187,19 @@ def read_batch(
         no_label = no_label | ~windows.learned[places[:, 1:]]
     if documents is not None:
         no_label = no_label | (documents[:, 1:] != documents[:, :-1])
-        documents_BT = torch.from_numpy(documents[:, :-1].copy()).to(device)
+        documents_BT = sent(torch.from_numpy(documents[:, :-1].copy()), device)
     labels_BT = tokens[:, 1:]
     if no_label.any():
         labels_BT = labels_BT.masked_fill(torch.from_numpy(no_label), IGNORED)
-    return Batch(tokens[:, :-1].to(device), labels_BT.to(device), documents_BT)
+    return Batch(sent(tokens[:, :-1], device), sent(labels_BT, device), documents_BT)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the tensor on a device; on a GPU without waiting for the copy.
+
+    From pinned memory a copy takes its turn in the GPU's queue. torch hands pinned memory out again
+    only after the copies from it have ended, so a few buffers take turns.
+    """
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)

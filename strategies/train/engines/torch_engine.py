@@ -25,6 +25,10 @@ class TorchEngine:
     """Weights of these parts, in the order of the optimizer."""
     optimizer: Optimizer
 
+    @property
+    def runs_ahead(self) -> bool:
+        return self.mesh.device.type == "cuda"
+
     def counted_once(self, share: Tensor) -> Tensor:
         """Return the share on the first tensor-parallel rank and 0 on the others, which have the
         same."""
@@ -41,8 +45,8 @@ class TorchEngine:
     def skip(self) -> None:
         self.optimizer.zero_grad()
 
-    def broken_weights(self) -> list[str]:
-        return broken_weights(self.weights)
+    def broken_weights(self, *, updated: bool) -> list[str]:
+        return broken_weights(self.weights, updated=updated)
 
     def held(self) -> HeldBytes:
         parameters = [weight.parameter for weight in self.weights]

@@ -83,6 +83,7 @@ class ShardLocation(NamedTuple):
 class ZeroEngine:
     """DeepSpeed's engine behind the loop's protocol."""
 
+    runs_ahead = False  # DeepSpeed waits for its gradients itself
     mesh: Mesh
     stage: int
     """ZeRO's: 1 to 3."""
@@ -256,7 +257,8 @@ class ZeroEngine:
                 norm.fill_(torch.nan)
         self.deepspeed.step()
 
-    def broken_weights(self) -> list[str]:
+    def broken_weights(self, *, updated: bool) -> list[str]:
+        assert not updated
         gradients = {
             id(row): torch.cat([piece.flatten() for piece in pieces])
             for row, pieces in zip(self.rows(), self.own_gradients(), strict=True)

@@ -30,6 +30,7 @@ from strategies.train import farewell, main
 from strategies.train.checkpoints.checkpoint import Progress, save_checkpoint
 from strategies.train.engine import Batch, Engine, engine_for
 from strategies.train.engines.local_sgd import LocalSgdEngine
+from strategies.train.engines.pipeline import PipelineEngine
 from strategies.train.engines.spmd import SpmdEngine
 from strategies.train.engines.zero import ZeroEngine
 from strategies.train.fine_tuning.source import source_of
@@ -134,6 +135,20 @@ class PoisonedEngine(SpmdEngine):
         return super().forward_backward(micro_batches, divisor)
 
 
+class Ahead:
+    """Mixed into an engine: values of a step are read in the next one, as on a GPU."""
+
+    runs_ahead = True
+
+
+class AheadEngine(Ahead, SpmdEngine):
+    """What a GPU runs where the layout has no pipeline."""
+
+
+class AheadPipelineEngine(Ahead, PipelineEngine):
+    """What a GPU runs where it has one."""
+
+
 class FailingEngine(SpmdEngine):
     """Rank 1 raises in step 2."""
 
@@ -214,6 +229,10 @@ def late_digest(error: BaseException, mesh: Mesh) -> Digest | None:
 
 class TerminatedEngine(Terminated, SpmdEngine):
     """Stopped after 8 steps."""
+
+
+class TerminatedAheadEngine(Ahead, Terminated, SpmdEngine):
+    """Stopped after 9 steps: a request is agreed on in step 8, and read in the next one."""
 
 
 class HungryEngine(SpmdEngine):
@@ -348,6 +367,10 @@ class SpikingEngine(SpmdEngine):
         return super().forward_backward(micro_batches, divisor)
 
 
+class SpikingAheadEngine(Ahead, SpikingEngine):
+    """A jump that is found in step 6."""
+
+
 class SpoiledEngine(SpmdEngine):
     """One weight's gradient is spoiled on the last rank, in the steps that a class names."""
 
@@ -361,6 +384,10 @@ class SpoiledEngine(SpmdEngine):
             assert gradient is not None
             own_part(gradient)[0, 0] = self.value
         return share
+
+
+class SpoiledAheadEngine(Ahead, SpoiledEngine):
+    """A broken gradient that has been used when it is found."""
 
 
 class OverflowingEngine(SpoiledEngine):

@@ -62,18 +62,19 @@ def test_ranks_wait_long_at_first_and_after_an_interruption_else_by_the_length_o
 class TestRanks:
     pytestmark = gloo
 
-    def test_a_spike_stops_the_run_before_its_update(
-        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    @pytest.mark.parametrize("engine", ["SpikingEngine", "SpikingAheadEngine"])
+    def test_a_spike_stops_the_run_before_its_weights_are_saved(
+        self, engine: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
     ) -> None:
         spec = make_spec(
             training__steps=8,
             model__layers=1,
             parallelism__strategy="ddp",
-            checkpoint__every_steps=1,
+            checkpoint__every_steps=2,
             guards={"loss_spike_factor": 3.0, "loss_spike_window": 3},
         )
         run_plan = make_run_plan(spec, ranks=2, **ragged)
-        run, started = warm.start_training(run_plan, tmp_path / "run", engine="SpikingEngine")
+        run, started = warm.start_training(run_plan, tmp_path / "run", engine=engine)
         assert started.wait() == [ExitCode.DIVERGED] * 2, warm.said()
         for rank in (0, 1):
             message = warm.error(rank)["message"]
@@ -85,12 +86,13 @@ class TestRanks:
         assert newest is not None
         assert newest.name == "step-000004"
 
+    @pytest.mark.parametrize("engine", ["SpoiledEngine", "SpoiledAheadEngine"])
     def test_a_gradient_that_breaks_alone_is_traced_to_weight_and_rank(
-        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+        self, engine: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
     ) -> None:
         spec = make_spec(training__steps=5, model__layers=2, parallelism__strategy="fsdp")
         run_plan = make_run_plan(spec, ranks=2, **ragged)
-        run, started = warm.start_training(run_plan, tmp_path / "run", engine="SpoiledEngine")
+        run, started = warm.start_training(run_plan, tmp_path / "run", engine=engine)
         assert started.wait() == [ExitCode.DIVERGED] * 2, warm.said()
         for rank in (0, 1):
             assert warm.error(rank)["message"].startswith(

@@ -98,6 +98,40 @@ def test_working_ahead_changes_nothing(text: Path, tmp_path: Path) -> None:
             assert torch.equal(batch.inputs_BT, other.inputs_BT)
 
 
+def test_reading_a_step_before_it_is_asked_for_changes_nothing(text: Path, tmp_path: Path) -> None:
+    run_plan = text_plan(text)
+    windows = open_windows(run_plan, tmp_path)
+    ahead, plain = (TrainingData(windows, run_plan, batch_rank=0, device=CPU) for _ in range(2))
+    for prepared, samples_seen in ((0, 0), (8, 8), (16, 320), (16, 16)):
+        ahead.prepare(prepared)
+        (batch,), valid_tokens = ahead.step(samples_seen)
+        (other,), valid = plain.step(samples_seen)
+        assert torch.equal(batch.inputs_BT, other.inputs_BT)
+        assert torch.equal(batch.labels_BT, other.labels_BT)
+        assert valid_tokens == valid
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_copies_that_are_under_way_keep_their_numbers(text: Path, tmp_path: Path) -> None:
+    """While a GPU is busy, many steps' batches wait in its queue, in a few pinned buffers."""
+    run_plan = text_plan(text)
+    windows = open_windows(run_plan, tmp_path)
+    there = TrainingData(windows, run_plan, batch_rank=0, device=torch.device("cuda"))
+    here = TrainingData(windows, run_plan, batch_rank=0, device=CPU)
+    busy = torch.ones(4096, 4096, device="cuda")
+    torch.cuda.synchronize()
+    found = []
+    for step in range(30):
+        busy = busy @ busy
+        found.append(there.step(8 * step)[0][0])
+    assert not torch.cuda.current_stream().query()  # nothing has waited
+    for step, batch in enumerate(found):
+        ((wanted,), _) = here.step(8 * step)
+        assert torch.equal(batch.inputs_BT.cpu(), wanted.inputs_BT)
+        assert torch.equal(batch.labels_BT.cpu(), wanted.labels_BT)
+
+
 def test_documents_are_not_mixed_and_their_ends_are_masked(tmp_path: Path) -> None:
     path = tmp_path / "documents.jsonl"
     documents = ["a" * 40, "b" * 5, "", "c", "é" * 3, "d" * 17]
