@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed import _functional_collectives as funcol
 from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 
@@ -28,7 +29,7 @@ from strategies.plan.run_directory import RunDirectory
 from strategies.plan.spec import GradientCompression, Precision
 from strategies.train import farewell, main
 from strategies.train.checkpoints.checkpoint import Progress, save_checkpoint
-from strategies.train.engine import Batch, Engine, engine_for
+from strategies.train.engine import Batch, Engine, HeldBytes, engine_for
 from strategies.train.engines.local_sgd import LocalSgdEngine
 from strategies.train.engines.pipeline import PipelineEngine
 from strategies.train.engines.spmd import SpmdEngine
@@ -43,6 +44,8 @@ from strategies.train.models.loss import IGNORED, token_loss_sum
 from strategies.train.parallel.context import ContextAttention
 from strategies.train.parallel.ddp import Replication
 from strategies.train.trust.collective_digest import Digest, digest
+from strategies.train.watching.phases import Phase, phase
+from strategies.train.watching.probe import Probe
 from tests.strategies.support.training_runs import make_run_plan, make_spec
 
 
@@ -436,6 +439,43 @@ def wait_in_vain(timeout_s: float) -> int:
             assert timeout_s - 0.1 <= time.monotonic() - began < timeout_s + 20
     if mesh.rank == 3:
         time.sleep(3 * timeout_s)  # a rank that hangs: one that has gone is noticed at once
+    return 0
+
+
+def wait_for_a_late_rank(folder: str) -> int:
+    """Rank 1 comes to each collective half a second after rank 0, which alone has waited."""
+    dist.init_process_group("gloo")
+    rank, x = dist.get_rank(), torch.ones(4)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+
+    def backward() -> None:
+        with phase(Phase.BACKWARD):
+            model(x).sum().backward()
+
+    collectives: list[Callable[[], object]] = [
+        lambda: dist.all_reduce(x),
+        lambda: dist.all_reduce(x, async_op=True).wait(),
+        lambda: funcol.all_reduce(x, "sum", dist.group.WORLD) + 0,
+        backward,
+    ]
+    for number, collective in enumerate(collectives):
+        for _ in range(3):  # DistributedDataParallel arranges its buckets in the second
+            collective()
+        dist.barrier()
+        first_is_there = Path(folder) / str(number)
+        with Probe(torch.device("cpu"), lambda: HeldBytes(0, 0, 0)).look() as found:
+            if rank == 0:
+                first_is_there.touch()
+            else:
+                while not first_is_there.exists():
+                    time.sleep(0.001)
+                time.sleep(0.5)
+            collective()
+        waited, whole = found["exposed_comm_time_s"], found["look_time_s"]
+        if rank == 0:
+            assert 0.2 < waited <= whole, (number, found)
+        else:
+            assert 0 < waited < whole - 0.5, (number, found)
     return 0
 
 

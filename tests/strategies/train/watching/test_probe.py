@@ -1,6 +1,7 @@
 """What a closer look at a step finds, against what is known."""
 
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +16,9 @@ from strategies.train.watching.probe import (
     FIRST_LOOK,
     KeptActivations,
     Probe,
-    length,
-    merged,
-    uncovered_ns,
 )
+from strategies.train.watching.waits import covered
+from tests.strategies.support.training_runs import WarmRanks
 
 spans = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], s[0] + s[1])), max_size=8
@@ -29,12 +29,17 @@ def points(intervals: list[tuple[int, int]]) -> set[int]:
     return {point for begin, end in intervals for point in range(begin, end)}
 
 
-@given(spans, spans)
-def test_uncovered_is_what_a_set_of_points_says(
-    some: list[tuple[int, int]], covers: list[tuple[int, int]]
+@given(spans)
+def test_waits_within_waits_count_once(some: list[tuple[int, int]]) -> None:
+    assert covered(some) == len(points(some))
+
+
+@pytest.mark.gloo
+def test_the_rank_that_comes_first_waits_in_every_kind_of_collective(
+    warm: WarmRanks, tmp_path: Path
 ) -> None:
-    assert uncovered_ns(some, covers) == len(points(some) - points(covers))
-    assert length(merged(some)) == len(points(some))
+    started = warm.start("wait_for_a_late_rank", ranks=2, folder=str(tmp_path))
+    assert started.wait() == [0, 0], warm.said()
 
 
 def test_kept_activations_are_those_of_two_known_layers() -> None:
