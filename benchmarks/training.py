@@ -54,6 +54,7 @@ def _spec(steps: int) -> dict[str, object]:
     spec = yaml.safe_load(EXAMPLE.read_text())
     spec["training"] |= {"steps": steps, "warmup_steps": 1}
     spec["checkpoint"] = {"keep_last": 1}
+    spec["resources"]["ranks_per_node"] = 2  # as the runs by hand
     return dict(spec)
 
 

@@ -12,11 +12,11 @@ from api.jobs.schemas import PlanView
 from api.web.errors import validation_items
 from core.base.errors import BadRequest
 from core.base.strict_text import Json, parse_yaml
+from core.spec.planning import plan_training
 from core.spec.spec import JobSpec, may_start
 from strategies.plan.gpus import known_node
 from strategies.plan.hardware import Hardware
 from strategies.plan.known_models import Shape, as_spec, from_config, known_model
-from strategies.plan.planner import plan
 
 GIB = 2**30
 CPU = "cpu"
@@ -48,12 +48,7 @@ def plan_offline(
             f"resources.nodes: the job requests {spec.resources.nodes} nodes, but --nodes is "
             f"{nodes}"
         )
-    made = plan(
-        spec,
-        nodes=spec.resources.nodes,
-        ranks_per_node=spec.resources.ranks_per_node,
-        hardware=hardware,
-    )
+    made = plan_training(spec, hardware)
     name = hardware.class_name
     reason = (
         f"The job fits on {name}: {made.needed_gib:.2f} of {made.capacity_gib:.2f} GiB per rank."

@@ -228,7 +228,9 @@ def _places(
 ) -> dict[int, tuple[int, ...]]:
     """Return the nodes on which each job would start if all use up their wall times. The job must
     run there, because a job names its leases when it is submitted."""
-    items = [_item(spec, now=now) for spec in specs.values()]
+    items = [
+        _item(spec, slots=_slots_asked(spec, block.capacity), now=now) for spec in specs.values()
+    ]
     layout = lay_out(
         items,
         block.beside,
@@ -244,11 +246,17 @@ def _places(
     }
 
 
-def _item(spec: AnyJobSpec, *, now: datetime) -> AgendaItem:
+def _slots_asked(spec: AnyJobSpec, capacity: Capacity) -> int:
+    """Return the slots of a node that the job asks for; all of them where the plan is to decide."""
+    asked = spec.resources.ranks_per_node
+    return capacity.slots if isinstance(asked, str) else asked
+
+
+def _item(spec: AnyJobSpec, *, slots: int, now: datetime) -> AgendaItem:
     """Return the item with which an agenda's timetable counts a job that is submitted now."""
     return AgendaItem(
         name=spec.name,
-        slots=spec.resources.ranks_per_node,
+        slots=slots,
         budget_s=spec.resources.wall_time,
         place=place_of(now, spec.resources.wall_time),
         num_nodes=spec.resources.nodes,
@@ -270,7 +278,8 @@ def _plan_one(
         spec = spec.model_copy(update=named)
     planned = plan_job(session, cache, spec, user_id=user_id)
     chosen = require_runnable(planned)
-    item = replace(_item(spec, now=now), expected_s=expected_s(chosen.plan), nodes=nodes)
+    counted = _item(spec, slots=chosen.plan.ranks_per_node, now=now)
+    item = replace(counted, expected_s=expected_s(chosen.plan), nodes=nodes)
     return PlannedItem(planned, chosen, item)
 
 

@@ -9,13 +9,13 @@ from hashlib import sha256
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.spec.script import plan_script
+from core.spec.planning import plan_on, plan_training
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec
 from core.states import NodeState
 from core.tables.base import Document
 from core.tables.nodes import Node, NodeClass
 from strategies.plan.hardware import Hardware
-from strategies.plan.planner import NOTHING_LEARNED, Learned, Plan, plan
+from strategies.plan.planner import NOTHING_LEARNED, Learned, Plan
 from strategies.plan.spec import TrainSpec
 
 CAPACITY = 2_000  # of some 14 KiB each
@@ -68,12 +68,7 @@ class PlanCache:
     def plan(self, spec: AnyJobSpec, offer: ClassOnOffer) -> PlanOnClass:
         """Return the plan of `spec` on one node class."""
         if isinstance(spec, ScriptJobSpec):
-            short = plan_script(
-                spec.script,
-                nodes=spec.resources.nodes,
-                ranks_per_node=spec.resources.ranks_per_node,
-                hardware=offer.hardware,
-            )
+            short = plan_on(spec, offer.hardware)
             return PlanOnClass(offer, short, short.model_dump(mode="json"))
         key = (training_key(spec), offer.name, offer.version)
         with self._lock:
@@ -82,13 +77,7 @@ class PlanCache:
                 self._plans.move_to_end(key)
                 return PlanOnClass(offer, *known)
             learned = self._learned
-        made = plan(
-            spec,
-            nodes=spec.resources.nodes,
-            ranks_per_node=spec.resources.ranks_per_node,
-            hardware=offer.hardware,
-            learned=learned,
-        )
+        made = plan_training(spec, offer.hardware, learned=learned)
         document = made.model_dump(mode="json")
         with self._lock:
             if learned is self._learned:
@@ -99,10 +88,10 @@ class PlanCache:
 
 
 def training_key(spec: JobSpec) -> str:
-    """Return a hash of all that a plan depends on: training and ranks, but not name or wall
+    """Return a hash of all that a plan depends on: training, ranks and device, but not name or wall
     time."""
-    fields = set(TrainSpec.model_fields)
-    ranks = f"{spec.resources.nodes} {spec.resources.ranks_per_node} "
+    fields, resources = set(TrainSpec.model_fields), spec.resources
+    ranks = f"{resources.nodes} {resources.ranks_per_node} {resources.device} "
     return sha256((ranks + spec.model_dump_json(include=fields)).encode()).hexdigest()
 
 

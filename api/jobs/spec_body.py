@@ -20,10 +20,10 @@ EXAMPLE = {
         "max_grad_norm": 1.0,
         "seed": 1,
     },
-    "parallelism": {"strategy": "ddp", "data_parallel_replicate_degree": 2},
+    "parallelism": {"strategy": "ddp"},
     "precision": "float32",
     "checkpoint": {"every_steps": 200, "keep_last": 2},
-    "resources": {"nodes": 1, "ranks_per_node": 2, "wall_time": "20min"},
+    "resources": {"nodes": 1, "ranks_per_node": "auto", "wall_time": "20min"},
 }
 
 

@@ -77,11 +77,10 @@ class PlannedSpec:
     @property
     def nearest(self) -> PlanOnClass:
         """Class that lacks least: first ranks, then fewest problems, then largest memory."""
-        asked = self.spec.resources.ranks_per_node
 
         def lacks(each: PlanOnClass) -> tuple[int, int, float]:
             plan = each.plan
-            ranks = max(0, asked - each.offer.hardware.slots)
+            ranks = max(0, plan.ranks_per_node - each.offer.hardware.slots)
             return ranks, len(plan.problems), -plan.capacity_gib if isinstance(plan, Plan) else 0.0
 
         return min(self.plans, key=lacks)
@@ -139,6 +138,8 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
             param="resources.node_class",
         )
     enough = [offer for offer in offers if offer.num_nodes >= spec.resources.nodes]
+    if spec.resources.device == "cpu":  # leave GPUs to others where there are nodes without
+        enough.sort(key=lambda offer: offer.hardware.device != "cpu")
     if offers and not enough:
         most = max(offers, key=lambda offer: offer.num_nodes)
         raise BadRequest(

@@ -31,6 +31,7 @@ def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
             slots=max(1, min(inventory.slots, len(inventory.gpus))),
             memory_gib=smallest.memory_gib,
             model=smallest.name,
+            host_memory_gib=inventory.memory_gib,
             no_sandbox=why_no_sandbox(inventory),
             no_gang_sandbox=inventory.no_gang_sandbox,
             no_compiler=inventory.no_compiler,

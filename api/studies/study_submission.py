@@ -15,6 +15,7 @@ from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
 from core.spec.spec import AnyJobSpec, JobSpec
 from core.spec.study import MOST_JOBS, SCHEDULES, on_class, scheduled, sized
+from strategies.plan.planner import Plan
 from strategies.plan.trust.scaling import StudyKind, ranks_label
 from strategies.plan.words import counted
 
@@ -100,14 +101,8 @@ def plan_study(
     chosen = next((row for row in by_class if all(each.plan.runnable for each in row)), None)
     if chosen is None:
         raise _refused(asked, min(by_class, key=_badness))
-    if asked.kind is StudyKind.SCHEDULES and chosen[0].plan.layout.pipeline == 1:
-        plan = chosen[0].plan
-        raise BadRequest(
-            f"schedules: {plan.strategy} on {counted(plan.world_size, 'rank')} has no "
-            "pipeline, so there is no schedule to vary. Use strategy pipeline on 2 ranks or "
-            "more.",
-            param="schedules",
-        )
+    if asked.kind is StudyKind.SCHEDULES:
+        _require_one_pipeline(chosen)
     threads = equal_threads(chosen)
     return [
         Variant(
@@ -121,6 +116,25 @@ def plan_study(
         )
         for spec, one, each in zip(specs, planned, chosen, strict=True)
     ]
+
+
+def _require_one_pipeline(row: Sequence[PlanOnClass]) -> None:
+    """Raise BadRequest unless all jobs have a pipeline over the same number of ranks."""
+    plan = row[0].plan
+    if isinstance(plan, Plan) and plan.layout.pipeline == 1:
+        raise BadRequest(
+            f"schedules: {plan.strategy} on {counted(plan.world_size, 'rank')} has no "
+            "pipeline, so there is no schedule to vary. Use strategy pipeline on 2 ranks or "
+            "more.",
+            param="schedules",
+        )
+    ranks = {each.plan.ranks_per_node for each in row}
+    if len(ranks) > 1:
+        raise BadRequest(
+            "resources.ranks_per_node: auto stands for different numbers of ranks in these jobs, "
+            f"so their times could not be compared. Give a number, such as {min(ranks)}.",
+            param="resources.ranks_per_node",
+        )
 
 
 def equal_threads(row: Sequence[PlanOnClass]) -> int | None:

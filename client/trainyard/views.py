@@ -924,6 +924,8 @@ class Hardware(View):
     device: str
     slots: int
     memory_gib: float
+    host_memory_gib: float | None = None
+    """RAM of the host of a GPU node; None if it is not known."""
     model: str | None = None
     no_compiler: str = ""
     """Missing parts of the compiler for generated kernels; empty if it is complete, or not

@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from strategies.plan.hardware import Hardware
+from strategies.plan.planner import slots_for_auto
 from strategies.plan.rules.problem import Problem
 from strategies.plan.spec import SpecPart
+from strategies.plan.words import counted
 
 CODE_PATH = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
@@ -75,10 +77,20 @@ class ScriptPlan(BaseModel):
 
 
 def plan_script(
-    script: Script, *, nodes: int, ranks_per_node: int, hardware: Hardware
+    script: Script,
+    *,
+    nodes: int,
+    ranks_per_node: int | Literal["auto"],
+    hardware: Hardware,
 ) -> ScriptPlan:
-    """Plan a script's ranks on nodes of `hardware`, with every reason why it can't run there."""
-    problems = []
+    """Plan a script's ranks on nodes of `hardware`, with every reason why it can't run there.
+
+    `auto` stands for one rank for each slot, or one where the launcher starts no more.
+    """
+    problems, warnings = [], []
+    if isinstance(ranks_per_node, str):
+        ranks_per_node = 1 if script.launcher == "python" else slots_for_auto(hardware)
+        warnings.append(f"auto chose {counted(ranks_per_node, 'rank')} per node")
     if nodes > 1 and script.launcher not in ACROSS_NODES:
         problems.append(
             Problem(
@@ -131,5 +143,5 @@ def plan_script(
         nodes=nodes,
         ranks_per_node=ranks_per_node,
         problems=problems,
-        warnings=[],
+        warnings=warnings,
     )

@@ -67,13 +67,21 @@ Duration = Annotated[
 ]
 
 
+RanksPerNode = Annotated[int, Field(ge=1, le=64)]
+
+
 class Resources(BaseModel):
     """Nodes, ranks and wall time of a job."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodes: int = Field(default=1, ge=1, le=1024)
-    ranks_per_node: int = Field(default=1, ge=1, le=64)
+    ranks_per_node: RanksPerNode | Literal["auto"] = 1
+    """Number of ranks, or auto: one for each slot of the node class (at most 8 CPU slots), or the
+    most with which the job can run. It is decided at submission and stands in the plan."""
+    device: Literal["cpu"] | None = None
+    """cpu: the ranks compute on the CPU, and on a node with GPUs see none. None: on the node's GPUs
+    if it has some."""
     threads_per_rank: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads that a rank computes with. None: its share of the node's cores."""
     node_class: str | None = Field(default=None, max_length=63)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.spec.script import plan_script
+from core.spec.planning import hardware_for, plan_on, with_ranks_of
 from core.spec.spec import AnyJobSpec, ScriptJobSpec, may_start, stored_plan, stored_spec
 from core.tables.base import Document
 from core.tables.jobs import Job
 from strategies.plan.hardware import Hardware
-from strategies.plan.planner import Plan, plan
+from strategies.plan.planner import Plan
 
 CHUNK = 500  # ids in one query: SQLite's limit is 32,766 variables, PostgreSQL's planner likes less
 
@@ -102,7 +102,11 @@ class Fitting:
         if spec is None:
             return ()
         wanted = [name for name in self._order if need.node_class in (None, name)]
-        return tuple(name for name in wanted if self._fits(name, need, spec))
+        fitting = [name for name in wanted if self._fits(name, need, spec)]
+        # A job for the CPU leaves GPUs to others where it can.
+        return tuple(
+            sorted(fitting, key=lambda name: self._hardware[name][1].device != need.device)
+        )
 
     def _fitting_others(self, known: _JobFit) -> tuple[str, ...]:
         if known.spec is None or known.need.node_class is None:
@@ -111,33 +115,22 @@ class Fitting:
         return tuple(name for name in others if self._fits(name, known.need, known.spec))
 
     def _fits(self, class_name: str, need: Need, spec: AnyJobSpec) -> bool:
-        _, hardware = self._hardware[class_name]
-        if hardware.device != need.device:  # the node gets the plan that was made at submission
-            return False
-        if isinstance(spec, ScriptJobSpec):
-            return plan_script(
-                spec.script,
-                nodes=spec.resources.nodes,
-                ranks_per_node=spec.resources.ranks_per_node,
-                hardware=hardware,
-            ).runnable
-        made = plan(
-            spec,
-            nodes=spec.resources.nodes,
-            ranks_per_node=spec.resources.ranks_per_node,
-            hardware=hardware,
-        )
-        return may_start(spec, made)
+        hardware = self._hardware[class_name][1]
+        if hardware_for(spec, hardware).device != need.device:
+            return False  # the node gets the plan that was made at submission
+        return may_start(spec, plan_on(spec, hardware))
 
 
 def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJobSpec | None]:
     spec, planned = stored_spec(spec_document), stored_plan(plan_document)
     if spec is None or planned is None:  # written by another version: its owner is told
         return UNREADABLE, None
+    # Nor does the number of ranks change that `auto` stood for then.
+    spec = with_ranks_of(spec, planned)
     saves = spec.resources.checkpointable
     need = Need(
         node_class=spec.resources.node_class,
-        ranks=spec.resources.ranks_per_node,
+        ranks=planned.ranks_per_node,
         needed_gib=planned.needed_gib if isinstance(planned, Plan) else 0.0,
         device=planned.device,
         nodes=spec.resources.nodes,

@@ -37,6 +37,8 @@ class Hardware(BaseModel):
     slots: int = Field(ge=1)
     memory_gib: float = Field(gt=0)
     model: str | None = None
+    host_memory_gib: float | None = Field(default=None, gt=0)
+    """RAM of the host of a GPU node; None if it is not known."""
     no_sandbox: str = ""
     """Reason why scripts cannot be sandboxed here; empty if they can, or it is not known."""
     no_gang_sandbox: str = ""
@@ -44,3 +46,19 @@ class Hardware(BaseModel):
     no_compiler: str = ""
     """Missing parts of the compiler for generated kernels; empty if it is complete, or not
     known."""
+
+    def without_gpus(self) -> "Hardware":
+        """Return the node for ranks that compute on its CPU, in its slots and the host's RAM.
+
+        If the RAM is not known, they may use as much as one GPU has.
+        """
+        if self.device == "cpu":
+            return self
+        return self.model_copy(
+            update={
+                "device": "cpu",
+                "memory_gib": self.host_memory_gib or self.memory_gib,
+                "model": None,
+                "host_memory_gib": None,
+            }
+        )

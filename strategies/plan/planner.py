@@ -30,10 +30,14 @@ from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.rules.zero import computed_in_float32, swapping_is_compiled
 from strategies.plan.shapes import count_trained, parameters_of, tokens_per_sample
 from strategies.plan.spec import AUTO, ModelName, ParallelismSpec, Strategy, TrainSpec
+from strategies.plan.words import counted
 
 DOES_NOT_FIT = "does_not_fit"
 MOST_REMEDIES = 3  # in a sentence; the plan's table has them all
 TRIED_BY_AUTO = (Strategy.FSDP, Strategy.HSDP, Strategy.TENSOR, Strategy.PIPELINE)
+MOST_CPU_RANKS = (
+    8  # of `auto`: a node with more CPU slots has other users, and GPU nodes have 8 GPUs
+)
 USABLE_SHARE = 0.9  # the rest is for fragmentation and other programs on the machine
 
 
@@ -110,24 +114,25 @@ def plan(
     spec: TrainSpec,
     *,
     nodes: int,
-    ranks_per_node: int,
+    ranks_per_node: int | Literal["auto"],
     hardware: Hardware,
     learned: Learned = NOTHING_LEARNED,
 ) -> Plan:
     """Resolve `spec` on `nodes` nodes of `hardware`.
 
     Every reason why it cannot run is listed; if it needs too much memory, with changes that would
-    make it fit.
+    make it fit. `auto` ranks are as many as `choose_ranks` says.
     """
 
-    def planned(
-        changed: TrainSpec, ranks_per_node: int = ranks_per_node
-    ) -> tuple[ResolvedSpec, Plan]:
-        resolved = resolve(changed, nodes=nodes, ranks_per_node=ranks_per_node, hardware=hardware)
+    def planned(changed: TrainSpec, ranks: int) -> tuple[ResolvedSpec, Plan]:
+        resolved = resolve(changed, nodes=nodes, ranks_per_node=ranks, hardware=hardware)
         return resolved, plan_of(resolved, learned)
 
-    def try_out(changed: TrainSpec, ranks_per_node: int) -> Outcome:
-        found = planned(changed, ranks_per_node)[1]
+    def settled_on(ranks: int) -> tuple[TrainSpec, list[str]]:
+        return settle(spec, lambda changed: planned(changed, ranks)[1], nodes * ranks)
+
+    def try_out(changed: TrainSpec, ranks: int) -> Outcome:
+        found = planned(changed, ranks)[1]
         return Outcome(
             legal=all(problem.code == DOES_NOT_FIT for problem in found.problems),
             fits=found.fits,
@@ -137,9 +142,15 @@ def plan(
             micro_batch_size=found.micro_batch_size,
         )
 
-    settled, why = settle(spec, lambda changed: planned(changed)[1], nodes * ranks_per_node)
-    resolved, found = planned(settled)
-    changes: dict[str, Any] = {"warnings": [*why, *found.warnings]}
+    why_ranks: list[str] = []
+    if isinstance(ranks_per_node, str):
+        ranks_per_node, reason = choose_ranks(
+            lambda ranks: planned(settled_on(ranks)[0], ranks)[1], hardware
+        )
+        why_ranks.append(reason)
+    settled, why = settled_on(ranks_per_node)
+    resolved, found = planned(settled, ranks_per_node)
+    changes: dict[str, Any] = {"warnings": [*why_ranks, *why, *found.warnings]}
     if spec.verify is not None:
         alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware, learned)
         changes["problems"] = [*found.problems, *alone]
@@ -238,6 +249,34 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
         warnings=warnings,
         result_class=promised(resolved.strategy, spec),
     )
+
+
+def choose_ranks(planned: Callable[[int], Plan], hardware: Hardware) -> tuple[int, str]:
+    """Return the ranks per node that `auto` stands for, and the reason.
+
+    As many as there are slots, or the most with which the job can run. If no number can, the one
+    with the fewest problems.
+    """
+    most = slots_for_auto(hardware)
+    slot = "GPU" if hardware.device == "cuda" else "CPU slot"
+    on = f"{counted(hardware.slots, slot)} of class {hardware.class_name}"
+    plans: dict[int, Plan] = {}
+    for ranks in range(most, 0, -1):
+        plans[ranks] = planned(ranks)
+        if plans[ranks].runnable:
+            chose = f"auto chose {counted(ranks, 'rank')} per node"
+            if ranks == hardware.slots:
+                return ranks, f"{chose}: one for each of the {on}"
+            if ranks == most:
+                return ranks, f"{chose}: it takes at most {most} of the {on}"
+            return ranks, f"{chose}: with more of the {on} the job cannot run"
+    best = min(plans, key=lambda ranks: (len(plans[ranks].problems), -ranks))
+    return best, f"auto chose {counted(best, 'rank')} per node, but no number of ranks can run"
+
+
+def slots_for_auto(hardware: Hardware) -> int:
+    """Return the slots of a node that `auto` may take."""
+    return hardware.slots if hardware.device == "cuda" else min(hardware.slots, MOST_CPU_RANKS)
 
 
 def choose_strategy(

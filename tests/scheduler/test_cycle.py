@@ -230,6 +230,18 @@ def test_a_later_job_may_pass_only_where_it_delays_nobody(world: World) -> None:
     assert world.get_job(long_one).predicted_start == at(14)
 
 
+def test_a_job_starts_with_the_ranks_that_auto_stood_for_when_it_was_submitted(
+    world: World,
+) -> None:
+    small = world.node("small", "cpu2")
+    eight, two = world.job(ranks=8, auto=True), world.job(ranks=2, auto=True)
+    assert world.cycle() == [two]  # its plan is for two ranks, as the node has to train it
+    assert world.attempt(two).node_id == small
+    large = world.node("large", "cpu8")
+    assert world.cycle() == [eight]
+    assert world.attempt(eight).node_id == large
+
+
 def test_the_smallest_class_that_fits_comes_first_then_the_name(world: World) -> None:
     world.node("a-large", "cpu8")
     second, first = world.node("small-2", "cpu2"), world.node("small-1", "cpu2")

@@ -173,9 +173,10 @@ class World:
         leases: Sequence[str] = (),
         node_class: str | None = None,
         checkpointable: bool = True,
+        auto: bool = False,
         **changes: Any,
     ) -> str:
-        """A queued job; its id."""
+        """A queued job, which left its ranks to the planner if `auto`; its id."""
         spec = JobSpec.model_validate(
             {
                 "name": "tiny",
@@ -192,7 +193,7 @@ class World:
                 "checkpoint": {"every_steps": 20, "keep_last": 2},
                 "resources": {
                     "nodes": nodes,
-                    "ranks_per_node": ranks,
+                    "ranks_per_node": "auto" if auto else ranks,
                     "wall_time": wall,
                     "node_class": node_class,
                     "checkpointable": checkpointable,

@@ -36,7 +36,8 @@ def test_a_job_is_planned_for_hardware_that_nobody_has(run: CliRunner) -> None:
     assert shown.exit_code == 0, shown.output
     for part in (
         "h100-80gb, 1 node ready (chosen)",
-        "8 samples a step over 2 replicas = 4 each; in 1 micro-batch = 4 in each",
+        "auto chose 4 ranks per node: one for each of the 4 GPUs of class h100-80gb",
+        "8 samples a step over 4 replicas = 2 each; in 1 micro-batch = 2 in each",
         "1,313,600",
         "NVIDIA H100 data sheet",
         "gradients summed, once",
@@ -45,13 +46,18 @@ def test_a_job_is_planned_for_hardware_that_nobody_has(run: CliRunner) -> None:
         assert part in shown.output
 
 
-def test_a_model_that_is_known_by_name_does_not_fit_and_says_what_would(run: CliRunner) -> None:
+def test_a_model_that_is_known_by_name_does_not_fit_and_says_what_would(
+    run: CliRunner, tmp_path: Path
+) -> None:
     asked = ("--node-class", "a100-80gb", "--gpus-per-node", "8", "--model", "llama-2-13b")
-    shown = planned(run, "gpt-fsdp.yaml", *asked)
+    on_two = tmp_path / "on-two.yaml"
+    text = (EXAMPLES / "gpt-fsdp.yaml").read_text()
+    on_two.write_text(text.replace("ranks_per_node: auto", "ranks_per_node: 2"))
+    shown = planned(run, str(on_two), *asked)
     assert shown.exit_code == 3
     assert "13,015,864,320" in shown.output
     assert "more GPUs of the node, sharded (FSDP)" in shown.output
-    answer = json.loads(planned(run, "gpt-fsdp.yaml", *asked, "--json").output)
+    answer = json.loads(planned(run, str(on_two), *asked, "--json").output)
     (only,) = answer["plans"]
     assert answer["chosen"] is None
     assert any(advice["fits"] for advice in only["plan"]["advice"])

@@ -55,6 +55,40 @@ def test_the_demo_is_planned() -> None:
     assert Plan.model_validate_json(found.model_dump_json()) == found
 
 
+@pytest.mark.parametrize(
+    ("slots", "device", "batch", "ranks", "reason"),
+    [
+        (1, "cuda", 8, 1, "1 rank per node: one for each of the 1 GPU of class here"),
+        (8, "cuda", 8, 8, "8 ranks per node: one for each of the 8 GPUs of class here"),
+        (8, "cuda", 12, 6, "6 ranks per node: with more of the 8 GPUs of class here the job "),
+        (16, "cuda", 16, 16, "16 ranks per node: one for each of the 16 GPUs of class here"),
+        (64, "cpu", 64, 8, "8 ranks per node: it takes at most 8 of the 64 CPU slots of class "),
+    ],
+)
+def test_auto_ranks_are_the_most_that_can_run(
+    slots: int, device: str, batch: int, ranks: int, reason: str
+) -> None:
+    here = HARDWARE.model_copy(update={"slots": slots, "device": device, "class_name": "here"})
+    training = make_spec(training__global_batch_size=batch, parallelism={"strategy": "ddp"})
+    found = plan(training, nodes=1, ranks_per_node="auto", hardware=here)
+    assert found.runnable, found.problems
+    assert (found.ranks_per_node, found.layout.replicate) == (ranks, ranks)
+    assert found.micro_batch_size * found.gradient_accumulation_steps * ranks == batch
+    assert found.warnings[0].startswith(f"auto chose {reason}")
+    as_number = plan(training, nodes=1, ranks_per_node=ranks, hardware=here)
+    assert found.model_copy(update={"warnings": as_number.warnings}) == as_number
+
+
+def test_auto_ranks_that_cannot_run_name_what_is_nearest() -> None:
+    spec = make_spec(
+        training__global_batch_size=8,
+        parallelism={"strategy": "ddp", "tensor_parallel_degree": 3, "pipeline_parallel_degree": 5},
+    )
+    found = plan(spec, nodes=1, ranks_per_node="auto", hardware=HARDWARE)
+    assert not found.runnable
+    assert found.warnings[0].endswith("but no number of ranks can run")
+
+
 def test_half_precision_promises_a_band_and_says_where_it_is_emulated() -> None:
     found = planned(precision="bfloat16")
     assert found.runnable
