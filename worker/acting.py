@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from core.base import tracing
 from core.base.clock import boot_s
 from core.spec.script import Script
 from core.states import INFRASTRUCTURE, Outcome
-from core.wire.messages import Order, StopOrder, Unread
+from core.wire.messages import Gpu, Order, StopOrder, Unread
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
@@ -32,17 +32,17 @@ from worker.decide import (
     StopUnwanted,
     Wipe,
 )
+from worker.gpus.node_gpus import NodeGpus
 from worker.preparing.peers import Peers
 from worker.preparing.preparing import Preparation
 from worker.preparing.proven import distrust
 from worker.ranks.deadlines import ordered_stop, schedule_of
 from worker.ranks.judge import STOPPED_SENTENCES, ExitJudgement
-from worker.ranks.process_tree import Cgroup, ProcessTree, cgroup_for
+from worker.ranks.process_tree import Cgroup, ProcessTree, attempts_of_processes, cgroup_for
 from worker.ranks.shim import exit_record
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
 from worker.scripts.resource_limits import remove_groups_v1
-from worker.shipping.inventory import list_gpus
 
 KILL_WITHIN_S = 5.0
 MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change
@@ -72,6 +72,7 @@ class Actor:
     trainer: str
     """Module whose main is one rank: strategies.train.main."""
     host: ScriptHost
+    gpus: NodeGpus
     slots: int | None
     """CPU slots of a machine without GPUs, if they are not its cores."""
     peers: Peers
@@ -171,6 +172,7 @@ class Actor:
             attempt,
             order,
             host=self.host,
+            gpu_devices=self.gpus.minors_of(slots_of(order)),
             new_client=self.new_client,
             done=self.wake.set,
         )
@@ -180,6 +182,8 @@ class Actor:
     def _spawn(self, attempt: Attempt) -> None:
         order = attempt.order()
         if order is None:
+            return
+        if slots_of(order) and not self._may_use_gpus(attempt, slots_of(order)):
             return
         known = self.memory.setdefault(attempt.key, InMemory())
         is_script = isinstance(order.spec, Script)
@@ -196,7 +200,7 @@ class Actor:
             launcher_reason=why,
             ranks=order.plan.ranks_per_node,
             threads=order.threads_per_rank or self.share_of_cores(order),
-            gpus=order.slots if order.plan.device == "cuda" else [],
+            gpus=self.gpus.uuids_of(slots_of(order)),
             nodes=order.plan.nodes,
             position=0 if order.gang is None else order.gang.position,
             rendezvous=None if order.gang is None else order.gang.rendezvous,
@@ -224,9 +228,31 @@ class Actor:
             known.spawned_at = None
             log.error("spawner_gone", attempt=attempt.path.name, launcher=launcher)
 
+    def _may_use_gpus(self, attempt: Attempt, slots: Sequence[int]) -> bool:
+        """Return True if the GPUs are fit now. If they are not, conclude the attempt, unless the
+        driver may still be freeing memory of the one before it."""
+        self.look_at_gpus()
+        why = self.gpus.why_unfit(slots)
+        if why and not self.gpus.may_clear(slots):
+            self._conclude(attempt, Outcome.START_FAILED, why)
+        return not why
+
+    def look_at_gpus(self) -> list[Gpu]:
+        """Return the node's GPUs in order of slots, with their health now."""
+        if not self.gpus.known:
+            return []
+        live = [one for one in self.folder.all_attempts() if one.shim_lives()]
+        names = {one.path.name for one in live}
+        starts = [start for one in live if (start := one.start()) is not None]
+        shims = {shim.pid for one in live if (shim := one.shim()) is not None}
+        ranks = {pid for pid, name in attempts_of_processes(self.folder.attempts) if name in names}
+        return self.gpus.look(
+            held={uuid for start in starts for uuid in start.gpus}, roots=shims | ranks
+        )
+
     def share_of_cores(self, order: Order) -> int:
         """Return the threads of one rank, so that other jobs may use the remaining slots."""
-        slots = len(list_gpus()) or self.slots or cores()
+        slots = len(self.gpus.known) or self.slots or cores()
         return max(1, cores() // max(slots, order.plan.ranks_per_node))
 
     def _end_tree(self, attempt: Attempt) -> bool:
@@ -259,6 +285,13 @@ class Actor:
         if outcome in INFRASTRUCTURE:
             distrust(attempt)
         log.info("attempt_concluded", attempt=attempt.path.name, outcome=outcome, reason=reason)
+
+
+def slots_of(order: Order) -> list[int]:
+    """Return the slots of an order's GPUs; none if its ranks run on the CPU."""
+    if order.plan.device != "cuda":
+        return []
+    return order.slots or list(range(order.plan.ranks_per_node))
 
 
 def has_moved(before: DeadlinesFile, after: DeadlinesFile) -> bool:

@@ -6,6 +6,7 @@ how often a round is cut short. While the API is away nothing is stopped: deadli
 shims.
 """
 
+import math
 import os
 import signal
 import threading
@@ -67,11 +68,8 @@ class Agent:
 
     def run(self) -> None:
         """Run rounds until `stop` is set."""
-        self.telemetry = TelemetrySource(self.folder.path)
-        self.inventory, self.inventory_at = (
-            take_inventory(self.slots, self.actor.host.sandbox),
-            time.monotonic(),
-        )
+        self.telemetry = TelemetrySource(self.folder.path, self.actor.gpus)
+        self.inventory_at = -math.inf
         next_beat = 0.0
         told: list[tuple[object, ...]] = []
         while not self.stop.is_set():
@@ -95,7 +93,7 @@ class Agent:
         for known in self.actor.memory.values():
             if known.preparation is not None:
                 known.preparation.cancelled.set()
-        self.telemetry.close()
+        self.actor.gpus.close()
         self.client.close()
 
     def observe(self) -> list[AttemptFolder]:
@@ -213,16 +211,15 @@ class Agent:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+        gpus = self.actor.look_at_gpus()
         if time.monotonic() - self.inventory_at > INVENTORY_EVERY_S:
-            self.inventory, self.inventory_at = (
-                take_inventory(self.slots, self.actor.host.sandbox),
-                time.monotonic(),
-            )
+            self.inventory_at = time.monotonic()
+            self.inventory = take_inventory(gpus, self.slots, self.actor.host.sandbox)
             self.trim_cache()
         return Heartbeat(
             incarnation=self.incarnation,
             boot_id=self.actor.boot_id,
-            inventory=self.inventory,
+            inventory=self.inventory.model_copy(update={"gpus": gpus}),
             telemetry=self.telemetry.measure(),
             attempts=observed,
             clean=not left,

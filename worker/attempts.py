@@ -73,8 +73,8 @@ class StartFile(StateFile):
     """Threads of each rank."""
     script: bool = False
     """True if plan.json is a script's; there is no trainer."""
-    gpus: list[int] = []
-    """Indices of the GPUs that the ranks may see, in order; empty without GPUs."""
+    gpus: list[str] = []
+    """UUIDs of the GPUs or MIG instances that the ranks may see, in order; empty without GPUs."""
     nodes: int = Field(default=1, ge=1)
     position: int = Field(default=0, ge=0)
     """Position of this node among them."""
@@ -257,6 +257,11 @@ class NodeFolder:
     @property
     def attempts(self) -> Path:
         return self.path / "attempts"
+
+    @property
+    def gpus(self) -> Path:
+        """File with the node's GPUs in order of slots."""
+        return self.path / "gpus.json"
 
     @property
     def cache(self) -> Path:

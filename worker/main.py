@@ -29,6 +29,7 @@ from worker.app import create_app
 from worker.attempts import NodeFolder
 from worker.enrol import IdentityFile, NotEnrolled, identify
 from worker.gpus.amd import NOT_USED, count_amd_gpus
+from worker.gpus.node_gpus import DriverBroken, NodeGpus
 from worker.preparing.peers import find_peers
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
@@ -76,13 +77,20 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
         host = script_host(settings)
         if num_amd := count_amd_gpus():
             log.warning("amd_gpus_not_used", count=num_amd, reason=NOT_USED)
+        try:
+            gpus = NodeGpus(folder.gpus, limit=settings.slots, wake=tasks.rung.set)
+        except DriverBroken as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
         client = ApiClient(settings.api_url)
         try:
             identity = identify(
                 folder,
                 client,
                 token=enrol_token,
-                inventory=take_inventory(settings.slots, host.sandbox),
+                inventory=take_inventory(
+                    gpus.look(held=(), roots=()), settings.slots, host.sandbox
+                ),
                 stop=stop,
             )
         except NotEnrolled as error:
@@ -92,7 +100,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
             client.close()
         structlog.contextvars.bind_contextvars(node=identity.name)
         tracing.start("trainyard-worker")
-        return work(settings, folder, identity, host, trainer=trainer, stop=stop)
+        return work(settings, folder, identity, host, gpus, trainer=trainer, stop=stop)
 
 
 def work(
@@ -100,6 +108,7 @@ def work(
     folder: NodeFolder,
     identity: IdentityFile,
     host: ScriptHost,
+    gpus: NodeGpus,
     *,
     trainer: str,
     stop: threading.Event,
@@ -119,6 +128,7 @@ def work(
         spawners,
         trainer,
         host,
+        gpus,
         settings.slots,
         find_peers(settings.peer_address, settings.api_url),
         round(settings.log_mib * MIB),

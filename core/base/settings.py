@@ -142,7 +142,7 @@ class WorkerSettings(_Settings):
     log_mib: float = Field(default=128.0, ge=1)
     """MiB kept of one rank's output on one stream: if it prints more, the first and last half."""
     slots: int | None = None
-    """CPU slots on a node without a GPU; by default its cores."""
+    """Most slots that this node offers: by default its GPUs, on a node without them its cores."""
     peer_address: str = ""
     """Address at which other nodes reach this one; by default the one that leads to the API."""
     warm_launcher: bool = True

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.fake_api import FakeApi
+from tests.worker.gpu_nodes import GpuNode
 from tests.worker.nodes import Node
 
 
@@ -35,3 +36,11 @@ def make_node(api: FakeApi, tmp_path: Path) -> Iterator[Callable[..., Node]]:
 def node(make_node: Callable[..., Node]) -> Node:
     """A node whose worker has not been started."""
     return make_node()
+
+
+@pytest.fixture
+def gpu_node(api: FakeApi, tmp_path: Path) -> Iterator[GpuNode]:
+    """A node with four GPUs, by a scripted NVML, whose worker has not been started."""
+    node = GpuNode(tmp_path / "gpu-node", api)
+    yield node
+    node.close()

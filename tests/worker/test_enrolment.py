@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
 from worker.enrol import IdentityFile
+from worker.gpus.node_gpus import NodeGpus
 from worker.ranks.launch import clean_environment, free_port
 from worker.scripts.sandbox import SandboxSupport
 from worker.shipping.inventory import take_inventory
@@ -92,15 +93,15 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
 
 
 def test_the_inventory_counts_cores_unless_told(tmp_path: Path) -> None:
-    inventory = take_inventory(None, NO_SANDBOX)
-    assert inventory.slots == (len(inventory.gpus) or inventory.cores)
+    inventory = take_inventory([], None, NO_SANDBOX)
+    assert inventory.slots == inventory.cores
     assert inventory.memory_gib > 0.1
     assert inventory.torch
-    if not inventory.gpus:
-        assert take_inventory(7, NO_SANDBOX).slots == 7
-    source = TelemetrySource(tmp_path)
+    assert take_inventory([], 7, NO_SANDBOX).slots == 7
+    gpus = NodeGpus(tmp_path / "gpus.json", limit=None, wake=lambda: None)
+    source = TelemetrySource(tmp_path, gpus)
     telemetry = source.measure()
-    source.close()
+    gpus.close()
     assert 0 <= telemetry.cpu_pct <= 100 * os.cpu_count()  # type: ignore[operator]
     assert telemetry.disk_free_gib > 0
 

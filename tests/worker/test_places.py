@@ -41,9 +41,8 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempt:
 
 
 def test_ranks_see_the_gpus_of_their_slots_alone(attempt: Attempt) -> None:
-    found = rank_environment(attempt, start(gpus=[2, 3]))
-    assert found["CUDA_VISIBLE_DEVICES"] == "2,3"
-    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    found = rank_environment(attempt, start(gpus=["GPU-c", "GPU-d"]))
+    assert found["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-d"
     assert found["OMP_NUM_THREADS"] == "3"
     assert found["KINETO_LOG_LEVEL"] == "6", "the profiler's own lines are not the job's"
     assert rank_environment(attempt, start())["CUDA_VISIBLE_DEVICES"] == "", (

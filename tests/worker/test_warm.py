@@ -12,6 +12,7 @@ from core.states import Outcome
 from strategies.plan.hardware import Hardware
 from strategies.plan.run_directory import RunDirectory
 from tests.worker.fake_api import FakeApi
+from tests.worker.gpu_nodes import GpuNode, uuid_of
 from tests.worker.nodes import TREE, Node, make_order
 from worker.ranks.spawners import MAX_WARM_SPAWNS, SWITCHED_OFF, Spawners
 from worker.shipping import cache
@@ -35,14 +36,15 @@ print(before, repr(fork_risk()))
 """
 
 
-def test_ranks_on_gpus_are_forked_and_see_only_their_own(api: FakeApi, node: Node) -> None:
+def test_ranks_on_gpus_are_forked_and_see_only_their_own(api: FakeApi, gpu_node: GpuNode) -> None:
+    node = gpu_node
     node.start()
     key = api.order(make_order(hardware=A100X4, slots=[2, 3], launcher=Launcher.AUTO))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
     observed = api.observed(key)
     assert observed is not None
     assert observed.launcher is Launcher.WARM
-    assert seen_by_ranks(node.attempt(key)) == ["2,3", "2,3"]
+    assert seen_by_ranks(node.attempt(key)) == [f"{uuid_of(2)},{uuid_of(3)}"] * 2
 
 
 def test_ranks_on_the_cpu_see_no_gpu(api: FakeApi, node: Node) -> None:

@@ -56,12 +56,14 @@ class Preparation(threading.Thread):
         order: Order,
         *,
         host: ScriptHost,
+        gpu_devices: tuple[int, ...],
         new_client: Callable[[], ApiClient],
         done: Callable[[], None],
     ) -> None:
         super().__init__(name=f"prepare-{attempt.path.name}", daemon=True)
         self.folder, self.attempt, self.order = folder, attempt, order
         self.host, self.new_client, self.done = host, new_client, done
+        self.gpu_devices = gpu_devices
         self.client: ApiClient | None = None
         self.cancelled = threading.Event()
         self.message = "Preparing."
@@ -125,6 +127,7 @@ class Preparation(threading.Thread):
             self.attempt,
             archive,
             host=self.host,
+            gpu_devices=self.gpu_devices,
             cache=self.folder.cache,
             resume_from=self._checkpoint(),
             fetch_secrets=self._secrets,

@@ -98,9 +98,8 @@ def rank_environment(attempt: Attempt, start: StartFile) -> dict[str, str]:
         # One cache for all attempts on the node: a second start finds its kernels compiled.
         "TORCHINDUCTOR_CACHE_DIR": str(attempt.kernels / "inductor"),
         "TRITON_CACHE_DIR": str(attempt.kernels / "triton"),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts them
         # Without GPUs of their own the ranks see none, on a node with GPUs too.
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, start.gpus)),
+        "CUDA_VISIBLE_DEVICES": ",".join(start.gpus),
     }
     # A host name may lead anywhere: all ranks are on this machine, or behind this interface.
     interface = start.interface if start.rendezvous else "lo"

@@ -22,7 +22,6 @@ from worker.scripts.environments import CannotBuild, build, requirements_of
 from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
 from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptLimits, ScriptRun
-from worker.shipping.inventory import gpu_device_numbers
 
 
 class CannotStart(Exception):
@@ -49,6 +48,7 @@ def script_run(
     archive: Path,
     *,
     host: ScriptHost,
+    gpu_devices: tuple[int, ...],
     cache: Path,
     resume_from: str | None,
     fetch_secrets: Callable[[], Secrets],
@@ -56,6 +56,8 @@ def script_run(
     cancelled: Callable[[], bool],
 ) -> ScriptRun:
     """Return plan.json of a script whose archive is on this disk.
+
+    `gpu_devices` are the numbers of the device files of its GPUs.
 
     Raises CannotStart, and OSError of the disk.
     """
@@ -98,15 +100,8 @@ def script_run(
         environment_folder=None if environment is None else str(environment),
         resume_from=resume_from,
         resume_step=0 if order.resume is None else order.resume.step,
-        gpus=_gpus(order),
+        gpus=gpu_devices,
     )
-
-
-def _gpus(order: Order) -> tuple[int, ...]:
-    """Return the numbers of the device files of the ranks' GPUs."""
-    if order.plan.device != "cuda":
-        return ()
-    return gpu_device_numbers(order.slots or range(order.plan.ranks_per_node))
 
 
 def _place_sdk(folders: ScriptFolders, launcher: ScriptLauncher) -> None:

@@ -44,6 +44,7 @@ export LOCAL_RANK="${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-1}}}"
 exec "$@" >>"/job/logs/$RANK.out" 2>>"/job/logs/$RANK.err"
 """
+MIG = "MIG-"  # begins the UUID of a MIG instance
 ALONE = """#!/bin/sh
 # The one rank of `python`: a program that finds RANK would wait for others.
 exec "$@" >>/job/logs/0.out 2>>/job/logs/0.err
@@ -234,6 +235,9 @@ class ScriptLauncher:
             "TRAINYARD_RUN": "/job/run",
             "TRAINYARD_OUTPUT": "/job/output",
         }
+        instances = [uuid for uuid in self.start_order.gpus if uuid.startswith(MIG)]
+        if instances:  # CUDA finds no MIG instance by itself
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(instances)
         if self.run.script.launcher != "python":
             own |= {"MASTER_ADDR": self.master, "MASTER_PORT": str(PORT)}
         if self.run.script.launcher == "mpirun":

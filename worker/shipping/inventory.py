@@ -1,29 +1,27 @@
-"""Inventory of this machine: GPUs through NVML, else CPU cores as slots."""
+"""Inventory of this machine: its GPUs, else CPU cores as slots."""
 
 import platform
 import socket
-from collections.abc import Iterable
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-
-import pynvml
 
 from core.wire.messages import Gpu, Inventory
 from strategies.plan.compilers import why_no_compiler
 from worker.boot import cores
+from worker.gpus.nvml import Nvml
 from worker.ranks.memory import machine
 from worker.scripts.sandbox import SandboxSupport
 
 GIB = 1 << 30
 
 
-def take_inventory(slots: int | None, sandbox: SandboxSupport) -> Inventory:
-    """Return the machine's inventory now; `slots` overrides the number of CPU slots."""
-    gpus = list_gpus()
+def take_inventory(gpus: Sequence[Gpu], slots: int | None, sandbox: SandboxSupport) -> Inventory:
+    """Return the machine's inventory now; without GPUs it has `slots` CPU slots, else its cores."""
     return Inventory(
         hostname=socket.gethostname(),
         cores=cores(),
         memory_gib=round(machine().total / GIB, 2),
-        gpus=gpus,
+        gpus=list(gpus),
         slots=len(gpus) or slots or cores(),
         python=platform.python_version(),
         torch=torch_version(),
@@ -35,36 +33,22 @@ def take_inventory(slots: int | None, sandbox: SandboxSupport) -> Inventory:
 
 
 def list_gpus() -> list[Gpu]:
-    """Return the GPUs that NVML sees; none without its driver."""
+    """Return the GPUs and MIG instances that answer NVML now, in its order."""
+    nvml = Nvml()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        found = [one for one in nvml.read().devices if one.name]
     finally:
-        pynvml.nvmlShutdown()
-
-
-def gpu_device_numbers(indices: Iterable[int]) -> tuple[int, ...]:
-    """Return N of each /dev/nvidiaN; in a container they differ from NVML's own indices."""
-    pynvml.nvmlInit()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
-        return tuple(pynvml.nvmlDeviceGetMinorNumber(handle) for handle in handles)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpu(index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    name = pynvml.nvmlDeviceGetName(handle)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return Gpu(
-        index=index,
-        name=name.decode() if isinstance(name, bytes) else str(name),
-        memory_gib=round(memory.total / GIB, 2),
-    )
+        nvml.close()
+    return [
+        Gpu(
+            index=index,
+            name=one.name,
+            memory_gib=one.memory_gib,
+            uuid=one.uuid,
+            pci_address=one.pci_address,
+        )
+        for index, one in enumerate(found)
+    ]
 
 
 def torch_version() -> str:

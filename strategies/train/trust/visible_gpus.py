@@ -1,0 +1,86 @@
+"""GPUs as torch sees them: `python -m strategies.train.trust.visible_gpus UUID...`
+
+Prints one JSON object: UUID -> reason why torch cannot use it, empty if it can. Each GPU is looked
+at in a process of its own, because a process sees only one MIG instance, and a broken GPU hides
+those after it.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+import torch
+
+ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)[af]?")
+
+
+def main(uuids: Sequence[str]) -> None:
+    """Print the answer for every UUID."""
+    if torch.version.cuda is None:
+        build = f"torch {torch.__version__} was built without CUDA. Install a CUDA build of torch"
+        answers = dict.fromkeys(uuids, f"{build} that fits the driver, then restart the worker.")
+    else:
+        pipes = {uuid: _ask_in_child(uuid) for uuid in uuids}
+        answers = {uuid: _answer(pipe) for uuid, pipe in pipes.items()}
+    sys.stdout.write(json.dumps(answers))
+
+
+def _ask_in_child(uuid: str) -> int:
+    """Fork a process that looks at one GPU; return the descriptor at which its answer arrives."""
+    readable, writable = os.pipe()
+    if os.fork() == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+        os.write(writable, _why_not().encode()[:400])
+        os._exit(0)
+    os.close(writable)
+    return readable
+
+
+def _answer(pipe: int) -> str:
+    with os.fdopen(pipe, "rb") as file:
+        answer = file.read().decode(errors="replace")
+    os.wait()
+    return answer.removeprefix("ok") if answer else "torch crashed when it looked at the GPU."
+
+
+def _why_not() -> str:
+    """Return `ok`, or the reason why torch cannot use the only visible GPU."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        if torch.cuda.device_count() != 1:
+            return f"torch {torch.__version__} does not see the GPU."
+        capability = torch.cuda.get_device_capability(0)
+        built_for = torch.cuda.get_arch_list()
+    except (RuntimeError, AssertionError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        return f"torch {torch.__version__} cannot use the GPU: {first_line}"
+    if not has_kernels(capability, built_for):
+        major, minor = capability
+        return (
+            f"torch {torch.__version__} has no kernels for compute capability {major}.{minor} "
+            f"(it has {', '.join(built_for)}). Install a build of torch for this GPU."
+        )
+    return "ok"
+
+
+def has_kernels(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
+    """Return True if code built for these architectures runs on a GPU of this compute capability.
+
+    Machine code (`sm_80`) runs on the same major version from its minor version on, PTX
+    (`compute_80`) on any later one.
+    Source: CUDA C++ Programming Guide, binary and PTX compatibility.
+    """
+    for name in built_for:
+        found = ARCHITECTURE.fullmatch(name)
+        if found is None:
+            continue
+        version = int(found[2]), int(found[3])
+        if version <= capability and (found[1] == "compute" or version[0] == capability[0]):
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,64 @@
+"""A node with GPUs for the tests: the real worker on a scripted NVML."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.worker.fake_api import FakeApi
+from tests.worker.nodes import HERE, TREE, Node
+
+A100, GIB = "NVIDIA A100-SXM4-40GB", 39.6
+DOUBLE = HERE / "scripted_nvml"
+
+
+def uuid_of(number: int) -> str:
+    return f"GPU-{number:08d}-1111-2222-3333-444444444444"
+
+
+def a100(number: int, **faults: Any) -> dict[str, Any]:
+    """GPU `number` of a node, on the bus in the order of the numbers."""
+    return {
+        "uuid": uuid_of(number),
+        "name": A100,
+        "gib": GIB,
+        "pci": f"00000000:{0x10 + number:02X}:00.0",
+        "minor": number,
+        **faults,
+    }
+
+
+class GpuNode(Node):
+    """The worker on as many GPUs as `script` says, whatever the machine has."""
+
+    def __init__(self, path: Path, api: FakeApi, **options: Any) -> None:
+        super().__init__(path, api, **options)
+        self.file = path.parent / f"{path.name}-nvml.json"
+        self.script(*(a100(number) for number in range(4)))
+
+    def script(self, *gpus: dict[str, Any], error: str = "") -> None:
+        """What NVML shows from now on."""
+        aside = self.file.with_suffix(".new")
+        aside.write_text(json.dumps({"error": error, "gpus": gpus}))
+        aside.replace(self.file)
+
+    def start(self, *, torch: dict[str, Any] | None = None, **options: Any) -> None:
+        path = os.pathsep.join(map(str, (DOUBLE, HERE, TREE, TREE / "client")))
+        super().start(
+            PYTHONPATH=path,
+            TRAINYARD_TEST_NVML=str(self.file),
+            TRAINYARD_TEST_TORCH=json.dumps(torch or {}),
+            **options,
+        )
+
+    def health(self) -> list[str]:
+        """The health of each slot's GPU, as the last heartbeat told it."""
+        last = self.api.last()
+        return [] if last is None else [str(gpu.health) for gpu in last.inventory.gpus]
+
+    def wait_for_health(self, *health: str) -> list[str]:
+        """The reasons, once the GPUs have this health."""
+        self.api.wait_for(lambda: self.health() == list(health))
+        last = self.api.last()
+        assert last is not None
+        return [gpu.reason for gpu in last.inventory.gpus]

@@ -1,0 +1,69 @@
+"""Question to torch, in a process of its own: which of the GPUs can it use?
+
+The worker itself never loads CUDA: its children could no longer use it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+ASKED = "strategies.train.trust.visible_gpus"
+PATIENCE_S = 180.0  # a cold disk takes a minute to import torch
+
+
+def ask_torch(uuids: Sequence[str]) -> dict[str, str]:
+    """Map UUID -> reason why torch cannot use it; empty if it can."""
+    if not uuids:
+        return {}
+    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONSAFEPATH": "1"}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", ASKED, *uuids],
+            env=environment,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"torch did not answer within {PATIENCE_S:.0f} s when asked for the GPU."
+        return dict.fromkeys(uuids, why)
+    try:
+        answers = json.loads(done.stdout)
+        return {uuid: str(answers[uuid]) for uuid in uuids}
+    except (ValueError, KeyError, TypeError):
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return dict.fromkeys(uuids, f"torch cannot be asked for the GPU: {''.join(last)[:300]}")
+
+
+class TorchView:
+    """Torch's last answer for each GPU; asked again for those that have come (back)."""
+
+    def __init__(self, answered: Callable[[], None]) -> None:
+        """`answered` is called when an answer has come, from another thread."""
+        self.answers: dict[str, str] = {}
+        self._answered = answered
+        self._asking: threading.Thread | None = None
+
+    def ask(self, uuids: Sequence[str]) -> None:
+        """Wait for torch's answer on these GPUs."""
+        self.answers |= ask_torch(uuids)
+
+    def ask_aside(self, uuids: Sequence[str]) -> None:
+        """Ask in a thread, unless one is asking."""
+        if self._asking is not None and self._asking.is_alive():
+            return
+
+        def work() -> None:
+            self.ask(uuids)
+            self._answered()
+
+        self._asking = threading.Thread(target=work, name="torch-view", daemon=True)
+        self._asking.start()
+
+    def forget(self, uuid: str) -> None:
+        """Forget the answer on a GPU that has gone: it is asked for again when it is back."""
+        self.answers.pop(uuid, None)
