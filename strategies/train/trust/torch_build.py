@@ -16,10 +16,12 @@ def describe() -> dict[str, object]:
     error = ""
     if torch.version.cuda is not None:
         try:
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]
         except RuntimeError as raised:
             error = str(raised).strip().splitlines()[0]
-    nccl = torch.cuda.nccl.version() if dist.is_nccl_available() else ()
+    nccl = ()
+    if dist.is_nccl_available():
+        nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     return {
         "version": torch.__version__,
         "cuda": torch.version.cuda,
