@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.states import NodeState
 from core.tables.nodes import Node, NodeClass
 from core.wire.messages import Inventory
-from strategies.plan.hardware import Hardware
+from strategies.plan.hardware import GpuSpeeds, Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
 OF_EVERY_NODE = (
@@ -32,6 +32,7 @@ def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
             memory_gib=smallest.memory_gib,
             model=smallest.name,
             host_memory_gib=inventory.memory_gib,
+            speeds=smallest.speeds,
             no_sandbox=why_no_sandbox(inventory),
             no_gang_sandbox=inventory.no_gang_sandbox,
             no_compiler=inventory.no_compiler,
@@ -70,7 +71,8 @@ def same_kind(a: Hardware, b: Hardware) -> bool:
 
 
 def judge_together(session: Session, known: NodeClass) -> None:
-    """Let a class do what each of its nodes is able to do: the first node's reason counts."""
+    """Let a class do what each of its nodes is able to do: the first node's reason counts, and so
+    do the first node's measured speeds."""
     inventories = session.scalars(
         select(Node.inventory)
         .where(Node.class_name == known.name, Node.state != NodeState.RETIRED)
@@ -81,7 +83,14 @@ def judge_together(session: Session, known: NodeClass) -> None:
         for field in OF_EVERY_NODE
     }
     hardware = Hardware.model_validate(known.hardware)
-    changed = hardware.model_copy(update=reasons)
+    measured = [
+        gpu["speeds"]
+        for each in inventories
+        for gpu in each["gpus"]
+        if gpu["name"] == hardware.model and gpu.get("speeds")
+    ]
+    speeds = GpuSpeeds(**measured[0]) if measured else None
+    changed = hardware.model_copy(update={**reasons, "speeds": speeds})
     if changed != hardware:
         refit(known, changed)
 
@@ -106,7 +115,8 @@ def join_class(session: Session, inventory: Inventory, *, named: str | None) -> 
             reasons = {
                 field: getattr(here, field) or getattr(hardware, field) for field in OF_EVERY_NODE
             }
-            joined = here.model_copy(update=reasons)
+            speeds = here.speeds or hardware.speeds
+            joined = here.model_copy(update={**reasons, "speeds": speeds})
             if joined != here:
                 refit(known, joined)
             return name

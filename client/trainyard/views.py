@@ -505,6 +505,8 @@ class Cost(View):
     convention: str = (
         "6 per matrix weight and token, 12 x layers x width x tokens for attention (PaLM)"
     )
+    peak_tflops: float | None = None
+    """Peak of one GPU at the run's precision; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -901,6 +903,23 @@ class GpuReading(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuSpeeds(View):
+    """Dense peaks in TFLOP/s of products that are summed in float32, and the link in GB/s.
+
+    None: the GPU has no unit for that type. In 16 bits it is then no faster than in float32.
+    """
+
+    float32: float
+    tf32: float | None
+    float16: float | None
+    bfloat16: float | None
+    float8: float | None
+    link_gb_per_s: float | None
+    source: str
+    memory_gb_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grant(View):
     """An exception to a booking rule, visible to everybody."""
 
@@ -934,6 +953,8 @@ class Hardware(View):
     """Reason why scripts that run on several of these nodes cannot be sandboxed."""
     no_sandbox: str = ""
     """Reason why scripts cannot be sandboxed here; empty if they can, or it is not known."""
+    speeds: GpuSpeeds | None = None
+    """Measured speeds of a GPU whose data sheet is not known; None: known, or not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
 from core.states import GpuHealth, Outcome, Phase
 from strategies.plan.built_in.datasets import DatasetFormat
+from strategies.plan.hardware import GpuSpeeds
 from strategies.plan.run_directory import Result
 from strategies.plan.spec import TrainSpec
 from strategies.plan.trust.certificate import Certificate
@@ -60,6 +61,8 @@ class Gpu(Message):
     """UUID of the GPU (`GPU-...`) or of the MIG instance (`MIG-...`)."""
     pci_address: str = Field(default="", max_length=40)
     """Address on the PCI bus, such as `00000000:3B:00.0`."""
+    speeds: GpuSpeeds | None = None
+    """Measured speeds of a GPU whose data sheet the planner does not know."""
     health: GpuHealth = GpuHealth.HEALTHY
     reason: str = Field(default="", max_length=500)
     """Reason why no job gets it, and what to do about it; empty if it is healthy."""

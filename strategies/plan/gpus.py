@@ -128,12 +128,24 @@ def known_gpu(model: str | None) -> GpuSpeeds | None:
     return BY_NAME.get(model) or BY_NAME.get(f"NVIDIA {model}")
 
 
-def peak_tflops(model: str | None, precision: Precision, *, tf32: bool = False) -> float | None:
+def speeds_of(hardware: Hardware) -> GpuSpeeds | None:
+    """Return the speeds of a class's GPUs by their data sheet, else as measured; None if neither
+    is known."""
+    return known_gpu(hardware.model) or hardware.speeds
+
+
+def peak_tflops(
+    model: str | None,
+    precision: Precision,
+    *,
+    tf32: bool = False,
+    measured: GpuSpeeds | None = None,
+) -> float | None:
     """Return the dense peak in TFLOP/s for a precision; None if it is not known.
 
-    `tf32`: float32 products may be computed in TF32.
+    `tf32`: float32 products may be computed in TF32. `measured` holds for an unknown model.
     """
-    speeds = known_gpu(model)
+    speeds = known_gpu(model) or measured
     if speeds is None or precision is Precision.FLOAT64:
         return None
     if precision is Precision.FLOAT32:

@@ -25,6 +25,8 @@ class GpuSpeeds:
     link_gb_per_s: Positive | None
     """Bandwidth to other GPUs of its node, each way. None: not known, or there is no other."""
     source: Annotated[str, Field(max_length=200)]
+    memory_gb_per_s: Positive | None = None
+    """Bandwidth of a copy in its memory, reads and writes together; only measured."""
 
 
 class Hardware(BaseModel):
@@ -39,6 +41,8 @@ class Hardware(BaseModel):
     model: str | None = None
     host_memory_gib: float | None = Field(default=None, gt=0)
     """RAM of the host of a GPU node; None if it is not known."""
+    speeds: GpuSpeeds | None = None
+    """Measured speeds of a GPU whose data sheet is not known; None: known, or not measured."""
     no_sandbox: str = ""
     """Reason why scripts cannot be sandboxed here; empty if they can, or it is not known."""
     no_gang_sandbox: str = ""

@@ -56,7 +56,7 @@ class Observer:
         self.snapshots = MemorySnapshots(
             directory.artifacts, engine.state, rank=rank, device=device
         )
-        self.probe, self.speed = Probe(device, engine.held), Speed(run_plan.spec, mesh)
+        self.probe, self.speed = Probe(device, engine.held), Speed(run_plan, mesh)
         self.use = Use(device)
         self.story = Story(directory, checkpoint=checkpoint)
         self.patience = Patience(mesh, first_s=run_plan.collective_timeout_s)

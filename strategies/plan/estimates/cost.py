@@ -1,8 +1,8 @@
 """Cost of a run: arithmetic, traffic between ranks, and the time of both on known hardware.
 
-Unknown values stay unknown: there is no time for a GPU that gpus.py does not list, for ranks on
-several nodes, whose network nobody has measured, or if the host updates the weights. Pure,
-torch-free.
+Unknown values stay unknown: there is no time for a GPU that gpus.py does not list and nobody has
+measured, for ranks on several nodes, whose network nobody has measured, or if the host updates the
+weights. Pure, torch-free.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from strategies.plan.estimates.flops import flops_per_step, flops_per_token_of
 from strategies.plan.estimates.timeline import bubble
 from strategies.plan.estimates.traffic import Traffic, traffic
-from strategies.plan.gpus import known_gpu, peak_tflops
+from strategies.plan.gpus import peak_tflops, speeds_of
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import tokens_per_sample
 from strategies.plan.spec import ActivationCheckpointing, Offload
@@ -55,6 +55,8 @@ class Cost(BaseModel):
     flops_per_token: int
     flops_per_step: int
     convention: str = CONVENTION
+    peak_tflops: float | None = None
+    """Peak of one GPU at the run's precision; None: not known."""
     traffic: list[Traffic]
     bubble: float
     """Share of a step in which a pipeline's rank waits, from 0 to 1."""
@@ -75,6 +77,7 @@ def cost(resolved: ResolvedSpec) -> Cost:
         flops_per_token=flops_per_token_of(spec),
         flops_per_step=flops_per_step(spec),
         convention=CONVENTION_FOR_IMAGES if spec.model.name.reads_images else CONVENTION,
+        peak_tflops=peak_of(resolved),
         traffic=traffic(resolved),
         bubble=bubble_of(resolved),
         step_time=step_time,
@@ -82,6 +85,12 @@ def cost(resolved: ResolvedSpec) -> Cost:
         total_s=total_s,
         gpu_hours=None if total_s is None else total_s * resolved.world_size / 3600,
     )
+
+
+def peak_of(resolved: ResolvedSpec) -> float | None:
+    """Return the peak of one GPU in TFLOP/s at the run's precision; None if it is not known."""
+    hardware = resolved.hardware
+    return peak_tflops(hardware.model, resolved.spec.precision, measured=hardware.speeds)
 
 
 def bubble_of(resolved: ResolvedSpec) -> float:
@@ -102,8 +111,7 @@ def time_of_step(resolved: ResolvedSpec) -> StepTime | None:
     arithmetic does not hide. None also for image models, for which no share of the peak has been
     published.
     """
-    spec, model = resolved.spec, resolved.hardware.model
-    gpu, peak = known_gpu(model), peak_tflops(model, spec.precision)
+    spec, gpu, peak = resolved.spec, speeds_of(resolved.hardware), peak_of(resolved)
     sent = traffic(resolved)
     if spec.model.name.reads_images or gpu is None or peak is None:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from strategies.plan.catalog import HALF_PRECISION
-from strategies.plan.gpus import known_gpu
+from strategies.plan.gpus import speeds_of
 from strategies.plan.hardware import Hardware
 from strategies.plan.spec import Precision
 
@@ -12,7 +12,7 @@ def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:
     """Warn if the hardware has no units for a precision."""
     if precision not in HALF_PRECISION:
         return
-    gpu = known_gpu(hardware.model)
+    gpu = speeds_of(hardware)
     if hardware.device == "cpu":
         yield (
             f"{precision} on a CPU saves activation memory but seldom time: without hardware "

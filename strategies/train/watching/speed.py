@@ -1,22 +1,18 @@
 """Speed of a run: tokens, floating-point operations, and the share of the GPU's peak."""
 
-import torch
-
 from strategies.plan.estimates.flops import flops_per_token_of
-from strategies.plan.gpus import peak_tflops
-from strategies.plan.spec import TrainSpec
+from strategies.plan.run_directory import RunPlan
 from strategies.train.mesh import Mesh
 
 
 class Speed:
     """Speed metrics of a run, with its constants computed once."""
 
-    def __init__(self, spec: TrainSpec, mesh: Mesh) -> None:
+    def __init__(self, run_plan: RunPlan, mesh: Mesh) -> None:
         self.ranks = mesh.world_size
-        self.flops_per_token = flops_per_token_of(spec)
-        on_gpu = mesh.device.type == "cuda"
-        name = torch.cuda.get_device_name(mesh.device) if on_gpu else None
-        self.peak_tflops = peak_tflops(name, spec.precision)
+        self.flops_per_token = flops_per_token_of(run_plan.spec)
+        cost = run_plan.plan.cost
+        self.peak_tflops = None if cost is None else cost.peak_tflops
 
     def metrics(self, valid_tokens: int, step_time_s: float) -> dict[str, float | None]:
         """Return `step_time_s`; `tokens_per_s` of all ranks; `tps`, `tflops` and `mfu` per rank.

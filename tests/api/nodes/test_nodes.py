@@ -50,6 +50,25 @@ def test_a_class_compiles_if_each_of_its_nodes_can(world: World) -> None:
     assert world.ann.post("/v1/jobs", json=spec).status_code == 201
 
 
+def test_a_class_takes_the_speeds_that_a_node_has_measured(world: World) -> None:
+    speeds = {
+        **{"float32": 40.0, "tf32": 80.0, "float16": 160.0, "bfloat16": 160.0, "float8": None},
+        **{"link_gb_per_s": 25.0, "source": "measured on this node with torch 2.13.0"},
+    }
+    gpu = {"index": 0, "name": "A GPU of tomorrow", "memory_gib": 80.0}
+    inventory = {**INVENTORY, "gpus": [gpu], "slots": 1}
+    world.node.post("/v1/node/heartbeat", json=heartbeat(inventory=inventory))
+    node = world.ann.get("/v1/nodes").json()["data"][0]
+    assert node["hardware"]["speeds"] is None
+    measured = {**INVENTORY, "gpus": [{**gpu, "speeds": speeds}], "slots": 1}
+    world.node.post("/v1/node/heartbeat", json=heartbeat(inventory=measured))
+    node = world.ann.get("/v1/nodes").json()["data"][0]
+    assert node["hardware"]["speeds"] == {**speeds, "memory_gb_per_s": None}
+    wrong = {**INVENTORY, "gpus": [{**gpu, "speeds": {**speeds, "float32": -1}}], "slots": 1}
+    refused = world.node.post("/v1/node/heartbeat", json=heartbeat(inventory=wrong))
+    assert refused.status_code == 422
+
+
 def test_an_enrolment_token_works_once_and_names_the_node(world: World) -> None:
     made = world.staff.post("/v1/admin/enrolments", json={"name": "gpu1", "node_class": "lab"})
     assert made.status_code == 201

@@ -1,11 +1,12 @@
 """What a plan says about time, against published runs and its own parts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from strategies.plan.estimates.cost import Cost
-from strategies.plan.gpus import known_node
+from strategies.plan.gpus import A100_SXM4, known_node
 from strategies.plan.planner import plan
 from tests.strategies.support.training_runs import spec_of_model
 
@@ -90,3 +91,22 @@ def test_what_is_not_known_stays_unknown(
     assert found.step_time is None
     assert (found.tokens_per_s, found.total_s, found.gpu_hours) == (None, None, None)
     assert found.traffic
+
+
+def test_an_unknown_gpu_is_planned_by_its_measured_speeds() -> None:
+    spec = spec_of_model("llama-2-7b", parallelism={"strategy": "fsdp"}, precision="bfloat16")
+    unknown = known_node("a100-80gb", gpus=8).model_copy(update={"model": "A GPU of tomorrow"})
+    told = plan(spec, nodes=1, ranks_per_node=8, hardware=unknown).cost
+    assert told is not None
+    assert (told.peak_tflops, told.step_time) == (None, None)
+    speeds = replace(A100_SXM4, source="measured on this node")
+    measured = unknown.model_copy(update={"speeds": speeds})
+    found = plan(spec, nodes=1, ranks_per_node=8, hardware=measured).cost
+    sold = plan(spec, nodes=1, ranks_per_node=8, hardware=known_node("a100-80gb", gpus=8)).cost
+    assert found is not None
+    assert found.step_time is not None
+    assert sold is not None
+    assert sold.step_time is not None
+    assert found.peak_tflops == sold.peak_tflops
+    assert found.step_time.expected_s == sold.step_time.expected_s
+    assert found.step_time.basis.startswith("measured on this node: ")
