@@ -264,6 +264,11 @@ class NodeFolder:
         return self.path / "gpus.json"
 
     @property
+    def speeds(self) -> Path:
+        """File with the measured speeds of GPUs whose data sheet is not known."""
+        return self.path / "speeds.json"
+
+    @property
     def cache(self) -> Path:
         """Folder of datasets, models and environments, named by content."""
         return self.path / "cache"

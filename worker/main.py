@@ -82,6 +82,9 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
         except DriverBroken as error:
             sys.stderr.write(f"{error}\n")
             return 1
+        gpus.measure(
+            folder.speeds, idle=not any(each.shim_lives() for each in folder.all_attempts())
+        )
         client = ApiClient(settings.api_url)
         try:
             identity = identify(

@@ -12,11 +12,12 @@ from worker.gpus.speeds import measured_speeds
 TOMORROW = "A GPU of tomorrow"
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build of torch for CPUs")
 def test_an_unknown_gpu_is_measured_once_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "speeds.json"
-    known = {"NVIDIA A100-SXM4-40GB": ["GPU-1"]}
-    unknown = {TOMORROW: list[str]()}  # no GPU is visible to the child: it measures the CPU
+    known, unknown = {"NVIDIA A100-SXM4-40GB": ["GPU-1"]}, {TOMORROW: ["GPU-2"]}
     assert measured_speeds(path, {**known, **unknown}, idle=False) == {}
+    assert measured_speeds(path, {TOMORROW: []}, idle=True) == {}
     assert measured_speeds(path, known, idle=True) == {}
     found = measured_speeds(path, {**known, **unknown}, idle=True)
     assert found.keys() == {TOMORROW}

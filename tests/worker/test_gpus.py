@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from core.spec.spec import Launcher
 from core.states import GpuHealth, Outcome
@@ -218,12 +219,25 @@ def test_slots_are_offered_only_if_torch_sees_the_gpu(api: FakeApi, node: GpuNod
     assert "does not see the GPU" in reasons[3]
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build of torch for CPUs")
+def test_an_unknown_gpu_tells_its_measured_speeds(api: FakeApi, node: GpuNode) -> None:
+    node.script(a100(0, name="A GPU of tomorrow"), a100(1))
+    node.start()
+    node.wait_for_health(OK, OK)
+    last = api.last()
+    assert last is not None
+    unknown, known = last.inventory.gpus
+    assert unknown.speeds is not None
+    assert unknown.speeds.source.startswith("measured on this node")
+    assert known.speeds is None
+
+
 def test_with_a_cpu_build_of_torch_no_gpu_is_offered(api: FakeApi, node: GpuNode) -> None:
     node.script(a100(0))
     node.start(torch={"version": "2.13.0+cpu", "cuda": None})
     (reason,) = node.wait_for_health("unseen")
     assert "torch 2.13.0+cpu was built without CUDA" in reason
-    assert "Install a CUDA build" in reason
+    assert "torch==2.13.0+cu130 --index-url" in reason
 
 
 def test_with_a_driver_that_is_too_old_for_torch_no_gpu_is_offered(node: GpuNode) -> None:

@@ -17,9 +17,11 @@ import structlog
 
 from core.states import GpuHealth
 from core.wire.messages import Gpu
+from strategies.plan.hardware import GpuSpeeds
 from worker.gpus.holders import fault_of_use
 from worker.gpus.nvml import Device, Fault, Nvml, Reading
 from worker.gpus.slots import KnownGpu, assign_slots
+from worker.gpus.speeds import measured_speeds
 from worker.gpus.torch_view import TorchView
 
 ALLOWED = "CUDA_VISIBLE_DEVICES"
@@ -45,6 +47,7 @@ class NodeGpus:
         self._idle_gib: dict[str, float] = {}
         self._occupied_since: dict[str, float] = {}
         self._faults: dict[str, Fault | None] = {}
+        self._speeds: dict[str, GpuSpeeds] = {}
         allowed = os.environ.get(ALLOWED)
         reading = self._nvml.read()
         if reading.devices or reading.num_silent:
@@ -85,6 +88,14 @@ class NodeGpus:
             self._torch.ask_aside(back)
         return found
 
+    def measure(self, speeds_file: Path, *, idle: bool) -> None:
+        """Measure unknown GPUs that are fit for jobs, if the node is idle; see `speeds`."""
+        fit: dict[str, list[str]] = {gpu.name: [] for gpu in self.known}
+        for gpu in self.known:
+            if self._faults[gpu.uuid] is None:
+                fit[gpu.name].append(gpu.uuid)
+        self._speeds = measured_speeds(speeds_file, fit, idle=idle)
+
     def uuids_of(self, slots: Collection[int]) -> list[str]:
         """Return the UUIDs of slots, in their order."""
         return [self.known[slot].uuid for slot in slots if slot < len(self.known)]
@@ -122,6 +133,7 @@ class NodeGpus:
             memory_gib=gpu.memory_gib,
             uuid=gpu.uuid,
             pci_address=gpu.pci_address,
+            speeds=self._speeds.get(gpu.name),
             health=GpuHealth.HEALTHY if fault is None else fault.health,
             reason="" if fault is None else fault.reason[:500],
         )

@@ -31,14 +31,15 @@ class SpeedsFile(BaseModel):
 def measured_speeds(
     path: Path, uuids: Mapping[str, list[str]], *, idle: bool
 ) -> dict[str, GpuSpeeds]:
-    """Map the name of each unknown GPU -> its speeds; `uuids` maps name -> its GPUs of that name.
+    """Map the name of each unknown GPU -> its speeds; `uuids` maps name -> GPUs of that name
+    that are fit.
 
     What the file at `path` lacks is measured if the node is `idle`, and kept there.
     """
     kept = read_model(path, SpeedsFile) or SpeedsFile()
     found = {name: kept.by_name[name] for name in uuids if name in kept.by_name}
     for name in uuids:
-        if not idle or name in found or known_gpu(name) is not None:
+        if not idle or not uuids[name] or name in found or known_gpu(name) is not None:
             continue
         speeds = measure(uuids[name][:2])
         if speeds is not None:

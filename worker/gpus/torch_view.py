@@ -8,7 +8,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from strategies.plan.torch_builds import judge_build
+from worker.gpus.torch_build import driver_and_capabilities
 
 ASKED = "strategies.train.trust.visible_gpus"
 PATIENCE_S = 180.0  # a cold disk takes a minute to import torch
@@ -32,11 +35,23 @@ def ask_torch(uuids: Sequence[str]) -> dict[str, str]:
         why = f"torch did not answer within {PATIENCE_S:.0f} s when asked for the GPU."
         return dict.fromkeys(uuids, why)
     try:
-        answers = json.loads(done.stdout)
-        return {uuid: str(answers[uuid]) for uuid in uuids}
+        answer = json.loads(done.stdout)
+        reasons = {uuid: str(answer["reasons"][uuid]) for uuid in uuids}
+        cuda = answer["cuda"]
     except (ValueError, KeyError, TypeError):
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         return dict.fromkeys(uuids, f"torch cannot be asked for the GPU: {''.join(last)[:300]}")
+    return with_advice(reasons, cuda=cuda) if any(reasons.values()) else reasons
+
+
+def with_advice(reasons: Mapping[str, str], *, cuda: str | None) -> dict[str, str]:
+    """Add to each reason which build of torch to install, if the installed one does not fit."""
+    driver, capabilities = driver_and_capabilities()
+    verdict = judge_build(cuda=cuda, hip=None, driver=driver, capabilities=capabilities)
+    if not verdict.todo:
+        return dict(reasons)
+    then = f"{verdict.todo}, then restart the worker."
+    return {uuid: f"{why} {then}" if why else "" for uuid, why in reasons.items()}
 
 
 class TorchView:

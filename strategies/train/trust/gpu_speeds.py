@@ -1,7 +1,7 @@
 """Speeds of this machine's first GPU, measured: `python -m strategies.train.trust.gpu_speeds`.
 
-Prints one JSON object with the fields of `strategies.plan.hardware.GpuSpeeds`. Without a GPU it
-measures the CPU. The link is measured if there are two GPUs.
+Prints one JSON object with the fields of `strategies.plan.hardware.GpuSpeeds`. A build of torch for
+CPUs measures the CPU. The link is measured if there are two GPUs.
 """
 
 import json
@@ -95,5 +95,5 @@ def wait(device: torch.device) -> None:
 
 
 if __name__ == "__main__":
-    found = measure(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    found = measure(torch.device("cpu" if torch.version.cuda is None else "cuda"))
     sys.stdout.write(json.dumps(asdict(found)))

@@ -1,6 +1,7 @@
 """GPUs as torch sees them: `python -m strategies.train.trust.visible_gpus UUID...`
 
-Prints one JSON object: UUID -> reason why torch cannot use it, empty if it can. Each GPU is looked
+Prints one JSON object: `cuda`, the version that torch was built for, and `reasons`, which maps
+UUID -> reason why torch cannot use it, empty if it can. Each GPU is looked
 at in a process of its own, because a process sees only one MIG instance, and a broken GPU hides
 those after it.
 """
@@ -19,12 +20,11 @@ ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)[af]?")
 def main(uuids: Sequence[str]) -> None:
     """Print the answer for every UUID."""
     if torch.version.cuda is None:
-        build = f"torch {torch.__version__} was built without CUDA. Install a CUDA build of torch"
-        answers = dict.fromkeys(uuids, f"{build} that fits the driver, then restart the worker.")
+        answers = dict.fromkeys(uuids, f"torch {torch.__version__} was built without CUDA.")
     else:
         pipes = {uuid: _ask_in_child(uuid) for uuid in uuids}
         answers = {uuid: _answer(pipe) for uuid, pipe in pipes.items()}
-    sys.stdout.write(json.dumps(answers))
+    sys.stdout.write(json.dumps({"cuda": torch.version.cuda, "reasons": answers}))
 
 
 def _ask_in_child(uuid: str) -> int:
@@ -60,7 +60,7 @@ def _why_not() -> str:
         major, minor = capability
         return (
             f"torch {torch.__version__} has no kernels for compute capability {major}.{minor} "
-            f"(it has {', '.join(built_for)}). Install a build of torch for this GPU."
+            f"(it has {', '.join(built_for)})."
         )
     return "ok"
 

@@ -90,6 +90,10 @@ def nvmlDeviceGetName(handle):
     return _gpu(handle)["name"]
 
 
+def nvmlDeviceGetCudaComputeCapability(handle):
+    return tuple(_gpu(handle).get("capability", (8, 0)))
+
+
 def nvmlDeviceGetPciInfo(handle):
     return SimpleNamespace(busId=_gpu(handle)["pci"])
 
