@@ -425,13 +425,14 @@ def preempt(scheduler: Scheduler, job: WaitingJob, clearing: Clearing, world: Sn
 def places_in(session: Session, placement: InLease) -> list[NodeAssignment]:
     """Return the places in active leases, with their nodes and leases locked.
 
-    Raises Overtaken if a lease is no longer active or a slot is taken.
+    Raises Overtaken if a lease is no longer active, or a slot is taken or unfit.
     """
     nodes = locked_nodes(session, [lease.node_id for lease in placement.leases])
     places = []
     for seen, slots in zip(placement.leases, placement.slots, strict=True):
         lease = session.get_one(Lease, seen.id, with_for_update=True)
-        if lease.state is not LeaseState.ACTIVE or set(slots) & taken_slots(session, seen.node_id):
+        not_free = taken_slots(session, seen.node_id) | set(nodes[seen.node_id].unfit_slots)
+        if lease.state is not LeaseState.ACTIVE or set(slots) & not_free:
             raise Overtaken
         places.append(NodeAssignment(nodes[seen.node_id], lease, slots))
     return places
@@ -471,6 +472,9 @@ def walk_in(
     not allow the walk-in.
     """
     nodes = locked_nodes(session, placement.node_ids)
+    slots = dict(zip(placement.node_ids, placement.slots, strict=True))
+    if any(set(slots[node_id]) & set(node.unfit_slots) for node_id, node in nodes.items()):
+        raise Overtaken
     until = clock(placement.hold_end, now)
     how = "and continues later" if placement.is_cut else "at most"
     lent = " It is borrowed: another lab may reclaim its share." if placement.is_borrowed else ""
@@ -491,7 +495,7 @@ def walk_in(
     )
     lease_on = {lease.node_id: lease for lease in taken}
     return [
-        NodeAssignment(nodes[node_id], lease_on[node_id], placement.slots)
+        NodeAssignment(nodes[node_id], lease_on[node_id], slots[node_id])
         for node_id in placement.node_ids
     ]
 

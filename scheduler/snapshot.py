@@ -62,6 +62,8 @@ class NodeSnapshot:
     unreachable_since: datetime | None
     heard: bool
     """True if its last heartbeat is recent enough to give it work."""
+    unfit: frozenset[int] = frozenset()
+    """Slots whose GPU is not fit for jobs now."""
 
     @property
     def usable(self) -> bool:
@@ -322,6 +324,7 @@ def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, No
             Node.state,
             Node.reason,
             Node.clean,
+            Node.unfit_slots,
             Node.boot_id,
             Node.last_seen_at,
             Node.unreachable_since,
@@ -330,7 +333,9 @@ def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, No
     nodes = {}
     for row in rows:
         heard = row.last_seen_at is not None and now - row.last_seen_at <= patience
-        nodes[row.id] = NodeSnapshot(**row._mapping, heard=heard)
+        fields = dict(row._mapping)
+        unfit = frozenset(fields.pop("unfit_slots"))
+        nodes[row.id] = NodeSnapshot(**fields, heard=heard, unfit=unfit)
     return nodes
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from api.nodes.gpu_health import take_health
 from api.nodes.node_classes import join_class
 from api.web import audit
 from api.web.credentials import issue_link, issue_token, use_link
@@ -93,6 +94,7 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
             message=f"{node.name} was enrolled again; its former token is no longer valid.",
             actor=node.id,
         )
+    take_health(session, node, request.inventory, now=now)
     _, secret = issue_token(session, kind=TokenKind.NODE, name=node.name, now=now, node_id=node.id)
     audit.record(session, node.id, "node.enrol", node.id, now=now, name=node.name)
     return Enrolled(node_id=node.id, name=node.name, node_token=secret)

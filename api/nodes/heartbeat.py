@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from api.nodes.gpu_health import take_health
 from api.nodes.node_classes import hardware_of, join_class, judge_together, refit, same_kind
 from api.web.bells import Bells
 from api.web.clean_text import clean_text, cleaned
@@ -313,6 +314,7 @@ def _take_node(
     inventory = cleaned(beat.inventory.model_dump(mode="json"))
     if inventory != node.inventory:
         node.inventory = inventory
+        take_health(session, node, beat.inventory, now=now)
         _take_inventory(session, node, beat, now=now)
         bells.scheduler = True
     if node.state is NodeState.PENDING:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ColumnElement, ForeignKey, Index, func, or_, text
+from sqlalchemy import JSON, CheckConstraint, ColumnElement, ForeignKey, Index, func, or_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.base.node_names import folded
@@ -48,6 +48,8 @@ class Node(Base):
     """Changes with every start of the worker."""
     clean: Mapped[bool] = mapped_column(default=False)
     """True if the node last reported that no process of a finished attempt is left on it."""
+    unfit_slots: Mapped[list[int]] = mapped_column(JSON, default=list, server_default="[]")
+    """Slots whose GPU is not fit for jobs, as the inventory tells with the reasons."""
     last_seen_at: Mapped[datetime | None]
     unreachable_since: Mapped[datetime | None]
     """Start of its silence: a condition, not a state. The node's jobs may still run."""

@@ -295,6 +295,7 @@ def upgrade() -> None:
         sa.Column("boot_id", sa.Text(), nullable=False),
         sa.Column("incarnation", sa.Text(), nullable=False),
         sa.Column("clean", sa.Boolean(), nullable=False),
+        sa.Column("unfit_slots", sa.JSON(), server_default="[]", nullable=False),
         sa.Column("last_seen_at", UtcDateTime(), nullable=True),
         sa.Column("unreachable_since", UtcDateTime(), nullable=True),
         sa.Column("created_at", UtcDateTime(), nullable=False),

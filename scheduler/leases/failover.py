@@ -160,7 +160,7 @@ def _spares(world: Snapshot, lease: LeaseSnapshot, given: set[str]) -> Iterator[
         hold.node_id for hold in world.holds if hold.start < lease.hold_end and hold.end > start
     }
     for node in sorted(world.nodes.values(), key=lambda one: one.name):
-        fits = node.class_name == class_name and node.usable and node.clean
+        fits = node.class_name == class_name and node.usable and node.clean and not node.unfit
         is_free = node.id not in held | given | {lease.node_id}
         if fits and is_free and not world.attempts_on(node.id):
             yield node

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.base.words import clock
+from core.base.words import clock, in_words
 from core.jobs.stopping import stop_guests, stop_jobs
 from core.leases import adjacent as touching
 from core.leases import appointments, leases, settlement
@@ -343,7 +343,7 @@ def _booked(lease: LeaseSnapshot, begin: Due, world: Snapshot) -> Iterator[Move]
         why = f"{node.name} {unavailable(node, world.now)}."
     elif before is not None or world.attempts_on(node.id):
         why = f"Other jobs are still leaving {node.name}."
-    elif not node.clean:
+    elif not node.clean or len(node.unfit) >= world.classes[node.class_name].slots:
         why = f"{node.name} {unavailable(node, world.now)}."
     if why is None:
         yield Begin(lease, begin)
@@ -379,9 +379,21 @@ def _begin(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
         LeaseState.ACTIVE,
         now=now,
         reason_code=ReasonCode.BEGAN,
-        message=f"{node.name} is yours until {clock(seen.usable_end, now)}.",
+        message=f"{node.name} is yours until {clock(seen.usable_end, now)}.{unfit_sentence(node)}",
         actor=ACTOR,
         began_at=now,
+    )
+
+
+def unfit_sentence(node: Node) -> str:
+    """Return a sentence on a node's GPUs that are not fit for jobs; empty if all are."""
+    if not node.unfit_slots:
+        return ""
+    one = len(node.unfit_slots) == 1
+    named = in_words([str(slot) for slot in node.unfit_slots])
+    return (
+        f" {'GPU' if one else 'GPUs'} {named} {'is' if one else 'are'} not fit for jobs now; the "
+        "node's page says why. Jobs that fit on the others run."
     )
 
 

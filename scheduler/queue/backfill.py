@@ -57,6 +57,12 @@ class Want(NamedTuple):
     """Names of the node classes that it fits, best first."""
     may_be_cut: bool = False
     """True if it saves checkpoints and may be stopped before it has ended."""
+    short: Mapping[str, int] = {}
+    """Map class -> mask of the nodes that have too few slots fit for it now."""
+
+    def among(self, class_name: str) -> int:
+        """Return the mask of the nodes of a class that have enough fit slots for it."""
+        return ~self.short.get(class_name, 0)
 
 
 class BackfillStart(NamedTuple):
@@ -101,8 +107,9 @@ class Backfill:
         self._rules = rules
         self._left = math.inf if rules.reservations is None else rules.reservations
         self._someone_waits = False
-        self._too_long: dict[tuple[str, int], float] = {}
-        """Map (class, number of nodes) -> shortest time, in seconds, that could not start.
+        self._too_long: dict[tuple[str, int, int], float] = {}
+        """Map (class, number of nodes, mask of fit ones) -> shortest time, in seconds, without a
+        start.
 
         Free time only shrinks during the walk, so longer jobs need not be tried.
         """
@@ -148,7 +155,7 @@ class Backfill:
         """
         if not self._rules.soft_fit:
             return None
-        found = ((name, self._gap(name, want.num_nodes, ALL_NODES)) for name in want.classes)
+        found = ((name, self._gap(name, want.num_nodes, want.among(name))) for name in want.classes)
         rooms = [(room.end, name, room.nodes) for name, room in found if room]
         return max(rooms)[1:] if rooms else None
 
@@ -169,11 +176,12 @@ class Backfill:
     def _start(self, want: Want) -> BackfillStart | None:
         for name in want.classes:
             lane = self.lanes.get(name)
-            known = (name, want.num_nodes)
+            among = want.among(name)
+            known = (name, want.num_nodes, among)
             if lane is None or want.seconds >= self._too_long.get(known, math.inf):
                 continue
             end = lane.now + want.seconds
-            room = FreeNodes(lane.now, end, lane.free(lane.now, end))
+            room = FreeNodes(lane.now, end, lane.free(lane.now, end) & among)
             if room.nodes.bit_count() >= want.num_nodes:
                 return BackfillStart(name, lane.snuggest(room, want.num_nodes), end)
             self._too_long[known] = want.seconds
@@ -184,7 +192,7 @@ class Backfill:
         best: BackfillStart | None = None
         for name in want.classes:
             for least_s, nodes in self._soft.get(name, {}).items():
-                room = self._gap(name, want.num_nodes, nodes)
+                room = self._gap(name, want.num_nodes, nodes & want.among(name))
                 if room is None or room.end - room.start < least_s:
                     continue
                 if best is None or best.end < room.end:
@@ -211,7 +219,7 @@ def earliest(lanes: Mapping[str, ClassLane], want: Want) -> Reservation | None:
     best: tuple[str, FreeNodes] | None = None
     for name in want.classes:
         lane = lanes.get(name)
-        room = lane.earliest(want.num_nodes, want.seconds) if lane else None
+        room = lane.earliest(want.num_nodes, want.seconds, among=want.among(name)) if lane else None
         if room is not None and (best is None or room.start < best[1].start):
             best = name, room
     if best is None:
@@ -229,7 +237,7 @@ class StartForecast:
     def __init__(self, lanes: Mapping[str, ClassLane]) -> None:
         """Begin a forecast from `lanes` as a finished walk has left them."""
         self._lanes = {name: lane.coarse(STEP_S) for name, lane in lanes.items()}
-        self._from: dict[tuple[str, int, float], float] = {}
+        self._from: dict[tuple[str, int, float, int], float] = {}
         """Last start found for equal jobs: the next one starts no earlier."""
 
     def place(self, want: Want) -> Reservation | None:
@@ -238,9 +246,14 @@ class StartForecast:
         best: tuple[str, FreeNodes] | None = None
         for name in want.classes:
             lane = self._lanes.get(name)
-            key = (name, want.num_nodes, seconds)
+            key = (name, want.num_nodes, seconds, want.among(name))
             room = (
-                lane.earliest(want.num_nodes, seconds, not_before=self._from.get(key, -math.inf))
+                lane.earliest(
+                    want.num_nodes,
+                    seconds,
+                    not_before=self._from.get(key, -math.inf),
+                    among=want.among(name),
+                )
                 if lane
                 else None
             )

@@ -226,7 +226,7 @@ class Lending:
         key, until = (claim.policy.id, class_name), end + spare_s
         free = self._timeline.lanes[class_name].free(self._timeline.now, until)
         open_to_it = self._timeline.clearable(class_name, until) & ~self._promised[class_name]
-        open_to_it &= among
+        open_to_it &= among & ~self._timeline.short(job.ranks).get(class_name, 0)
         at_hand = (free | self._leaving.get(key, 0)) & open_to_it
         groups = [
             group._replace(nodes=group.nodes & open_to_it) for group in self._borrowed.get(key, [])

@@ -89,11 +89,13 @@ class ClassLane:
         return nodes
 
     def earliest(
-        self, num_nodes: int, seconds: float, *, not_before: float = -math.inf
+        self, num_nodes: int, seconds: float, *, not_before: float = -math.inf, among: int = -1
     ) -> FreeNodes | None:
-        """Return the first room with `num_nodes` nodes free together for `seconds`; None if there
-        is none."""
+        """Return the first room with `num_nodes` of the nodes `among` (a mask; default: all) free
+        together for `seconds`; None if there is none."""
         times, masks = self.times, self.masks
+        if among != -1:
+            masks = [mask & among for mask in masks]
         first = max(0, bisect_right(times, not_before) - 1)
         last = len(times) - 1
         while first <= last:

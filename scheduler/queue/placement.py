@@ -39,8 +39,8 @@ class WalkIn:
     """Start now on free nodes, each on a walk-in lease that holds it to a full hour."""
 
     node_ids: tuple[str, ...]
-    slots: tuple[int, ...]
-    """Indices of the job's slots, the same on each node."""
+    slots: tuple[tuple[int, ...], ...]
+    """Indices of the job's slots, node by node."""
     hold_end: datetime
     is_cut: bool = False
     """True if the hold ends before the wall time: the job is saved then and goes on later."""
@@ -202,23 +202,30 @@ def _outside_the_queue(job: WaitingJob, world: Snapshot, free: FreeSlots) -> Dec
     return _place_in_leases(job, leases, world, free) if leases else None
 
 
-def want_of(job: WaitingJob) -> Want:
+def want_of(job: WaitingJob, timeline: Timeline) -> Want:
     """Return the nodes and time that a job needs, in the terms of the queue."""
-    return Want(job.id, job.num_nodes, job.wall_left_s + CLEANING_S, job.classes, job.may_be_cut)
+    return Want(
+        job.id,
+        job.num_nodes,
+        job.wall_left_s + CLEANING_S,
+        job.classes,
+        job.may_be_cut,
+        timeline.short(job.ranks),
+    )
 
 
 def _start(job: WaitingJob, walk: Backfill, timeline: Timeline, grace_s: int) -> WalkIn | None:
     """Return a walk-in if the job fits without delaying earlier jobs; else None."""
-    start = walk.start(want_of(job))
+    start = walk.start(want_of(job, timeline))
     return _walk_in(job, start, timeline, grace_s) if start is not None else None
 
 
 def _later(job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline) -> Later:
     """Return the wait of a job that can't start, with its slot if it gets a reservation."""
-    want = want_of(job)
+    want = want_of(job, timeline)
     room_now_s = wall_room_s(timeline, job.classes, job.num_nodes)
     gap_from_min = _gap_from_min(job, walk, world, timeline)
-    variants = list(_variants(job, walk)) if walk.has_reservations else []
+    variants = list(_variants(job, want, walk)) if walk.has_reservations else []
     reservation = walk.reserve(want)
     if reservation is None:
         return Later(None, room_now_s, gap_from_min=gap_from_min)
@@ -235,7 +242,7 @@ def _gap_from_min(
 ) -> int | None:
     """Return the shortest gap, in minutes, in which the job may be cut on the nodes of the longest
     present gap; 0 if it may not be cut there, None if there is no gap or it saves nothing."""
-    gap = walk.gap_now(want_of(job)) if job.may_be_cut else None
+    gap = walk.gap_now(want_of(job, timeline)) if job.may_be_cut else None
     if gap is None:
         return None
     class_name, nodes = gap
@@ -243,9 +250,8 @@ def _gap_from_min(
     return max((rules.min_useful_min for rules in found if rules.soft_fit == "on"), default=0)
 
 
-def _variants(job: WaitingJob, walk: Backfill) -> Iterator[Sooner]:
+def _variants(job: WaitingJob, want: Want, walk: Backfill) -> Iterator[Sooner]:
     """Yield the starts with fewer nodes, with half the wall time, on other classes, or if cut."""
-    want = want_of(job)
     changes: list[tuple[str, Want]] = []
     if job.num_nodes > 1:
         fewer = job.num_nodes // 2
@@ -275,7 +281,8 @@ def _walk_in(job: WaitingJob, start: BackfillStart, timeline: Timeline, grace_s:
     else:
         now = datetime.fromtimestamp(timeline.now, UTC)
         hold_end = walk_in_end(now, job.wall_left_s, grace_s)
-    return WalkIn(node_ids, tuple(range(job.ranks)), hold_end, start.is_cut)
+    slots = timeline.fit_slots(start.class_name, start.nodes, job.ranks)
+    return WalkIn(node_ids, slots, hold_end, start.is_cut)
 
 
 def cut_hold_end(end: float, grace_s: int) -> datetime:
@@ -284,7 +291,7 @@ def cut_hold_end(end: float, grace_s: int) -> datetime:
 
 
 def _forecast(job: WaitingJob, forecast: StartForecast, timeline: Timeline) -> PossibleStart | None:
-    planned = forecast.place(want_of(job))
+    planned = forecast.place(want_of(job, timeline))
     if planned is None:
         return None
     name, nodes, begin, end = planned

@@ -109,6 +109,10 @@ def unavailable(node: NodeSnapshot, now: datetime) -> str:
         return "has never reported"
     if not node.heard:
         return f"has not been heard from since {clock(node.last_seen_at, now)}"
+    if node.clean and node.unfit:
+        slots = in_words([str(slot) for slot in sorted(node.unfit)])
+        gpus = f"GPU {slots} that is" if len(node.unfit) == 1 else f"GPUs {slots} that are"
+        return f"has {gpus} not fit for jobs now"
     return "has not passed its clean check yet"
 
 
@@ -166,6 +170,15 @@ def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> Wait
             ReasonCode.LEASE_NODE_UNAVAILABLE,
             f"Waits for {node.name}, the node of its lease: it {unavailable(node, now)}.",
         )
+    if node.unfit and lease.state is not LeaseState.BOOKED and world.tidy(lease):
+        fit = world.classes[node.class_name].slots - len(node.unfit)
+        if fit < job.ranks:
+            return WaitingReason(
+                ReasonCode.LEASE_NODE_UNAVAILABLE,
+                f"Needs {job.ranks} slots of {node.name}, the node of its lease, but only {fit} "
+                f"are fit for jobs: it {unavailable(node, now)}. It starts when they are fit "
+                "again; clone it with fewer ranks to start now.",
+            )
     if lease.state is LeaseState.BOOKED or not world.tidy(lease):
         return WaitingReason(
             ReasonCode.LEASE_NODE_NOT_CLEAN,

@@ -8,11 +8,12 @@ from scheduler.snapshot import LeaseSnapshot, Snapshot
 
 
 class FreeSlots:
-    """Slot indices per node that no live attempt has; jobs that start take theirs out."""
+    """Slot indices per node that are fit for jobs and that no live attempt has; jobs that start
+    take theirs out."""
 
     def __init__(self, world: Snapshot) -> None:
         self._free = {
-            node.id: set(range(world.classes[node.class_name].slots))
+            node.id: set(range(world.classes[node.class_name].slots)) - node.unfit
             for node in world.nodes.values()
             if node.class_name in world.classes
         }

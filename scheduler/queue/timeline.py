@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate, groupby
+from itertools import accumulate, count, groupby, islice
 from operator import itemgetter, or_
 from typing import NamedTuple
 
@@ -47,13 +47,25 @@ class PossibleStart:
 class Timeline:
     """Free times of every node that may be given work."""
 
-    def __init__(self, now: float, nodes: Mapping[str, Sequence[NodeSnapshot]]) -> None:
-        """Create a timeline in which all nodes are free; `nodes` maps class name -> nodes.
+    def __init__(
+        self,
+        now: float,
+        nodes: Mapping[str, Sequence[NodeSnapshot]],
+        num_slots: Mapping[str, int] | None = None,
+    ) -> None:
+        """Create a timeline in which all nodes are free.
+
+        `nodes` maps class name -> nodes, `num_slots` class name -> slots of each of them.
 
         Bit n of a class's masks stands for its n-th node.
         """
         self.now = now
         self.nodes = nodes
+        self._num_slots = num_slots or {}
+        self._unfit = {
+            name: {number: node.unfit for number, node in enumerate(of) if node.unfit}
+            for name, of in nodes.items()
+        }
         self.lanes = {name: ClassLane((1 << len(of)) - 1, now) for name, of in nodes.items()}
         self._present: dict[str, list[tuple[float, float]]] = {
             name: [(now, math.inf)] * len(of) for name, of in nodes.items()
@@ -127,6 +139,24 @@ class Timeline:
         past = ((end, by) for ends in until for end, by in ends.items() if end < start)
         return max(past, default=(0.0, None), key=itemgetter(0))[1]
 
+    def short(self, ranks: int) -> dict[str, int]:
+        """Map class -> mask of the nodes that have fewer than `ranks` slots fit for jobs."""
+        found = {}
+        for name, unfit in self._unfit.items():
+            most = self._num_slots.get(name, 0) - ranks
+            mask = sum(1 << number for number, slots in unfit.items() if len(slots) > most)
+            if mask:
+                found[name] = mask
+        return found
+
+    def fit_slots(self, class_name: str, nodes: int, ranks: int) -> tuple[tuple[int, ...], ...]:
+        """Return the `ranks` lowest slots that are fit for jobs, for each node of a mask."""
+        unfit = self._unfit[class_name]
+        return tuple(
+            tuple(islice((slot for slot in count() if slot not in unfit.get(number, ())), ranks))
+            for number in bits(nodes)
+        )
+
     def node_ids(self, class_name: str, nodes: int) -> tuple[str, ...]:
         """Return the ids of the nodes in a mask."""
         return tuple(self.nodes[class_name][number].id for number in bits(nodes))
@@ -145,7 +175,8 @@ def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
         if node.usable:
             nodes.setdefault(node.class_name, []).append(node)
     now = world.now.timestamp()
-    timeline = Timeline(now, nodes)
+    num_slots = {name: hardware.slots for name, hardware in world.classes.items()}
+    timeline = Timeline(now, nodes, num_slots)
     taken: dict[tuple[str, float, float], int] = {}  # many leases share their hours
     for class_name, of_class in nodes.items():
         for number, node in enumerate(of_class):

@@ -5,11 +5,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from api.nodes.node_classes import derived_name
 from core.base.clock import utc_now
 from core.policy.document import load
+from core.tables.jobs import Event
+from core.tables.nodes import Node
 from core.wire.messages import Gpu, Inventory
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import INVENTORY, heartbeat, job_spec, place
@@ -266,3 +269,27 @@ def test_machines_can_ask_how_it_is_going(world: World) -> None:
     assert 'route="/v1/jobs",status="201"' in text
     assert "trainyard_oldest_heartbeat_seconds" in text
     assert "gpt-ddp" not in text
+
+
+def test_a_gpus_health_reaches_the_scheduler_and_the_nodes_history(world: World) -> None:
+    def inventory(**fault: str) -> dict[str, object]:
+        gpus = [
+            {"index": n, "name": "NVIDIA A100", "memory_gib": 39.6, "uuid": f"GPU-{n}"}
+            for n in range(4)
+        ]
+        return {**INVENTORY, "slots": 4, "gpus": [*gpus[:2], {**gpus[2], **fault}, gpus[3]]}
+
+    worker = client(world.app, enrol(world.app, world.database, "gpu-1", **inventory()))
+    lost = {"health": "lost", "reason": "The GPU has fallen off the bus."}
+    for told, unfit in ((inventory(**lost), [2]), (inventory(), [])):
+        answer = worker.post("/v1/node/heartbeat", json=heartbeat(inventory=told))
+        assert answer.status_code == 200
+        with world.database.read() as session:
+            node = session.scalars(select(Node).where(Node.name == "gpu-1")).one()
+            assert node.unfit_slots == unfit
+            notes = list(session.scalars(select(Event).where(Event.subject == node.id)))
+            assert node.class_name == "a100x4", "the class counts all four"
+    assert [one.message for one in notes if one.kind.startswith("gpu_")] == [
+        "GPU 2 of gpu-1 gets no jobs. The GPU has fallen off the bus.",
+        "GPU 2 of gpu-1 is fit for jobs again.",
+    ]
