@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ from standalone.up import run
 from standalone.valkey import SocketPathTooLong
 from standalone.way_in import NoWayIn, find_platform, make_link
 from worker.preparing.preflight import run as examine
+from worker.proving import command as proving
 
 Data = Annotated[
     Path | None,
@@ -114,6 +115,40 @@ def preflight(
     not started.
     """
     raise typer.Exit(examine(ranks=ranks, quick=quick, as_json=as_json))
+
+
+def prove(
+    only: Annotated[
+        str, typer.Option(help="Names of checks, with commas. Default: all fifteen.")
+    ] = "",
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, show_default=False, help="Default: one per GPU, or per core."),
+    ] = None,
+    on: Annotated[
+        Literal["gpu", "cpu"] | None,
+        typer.Option(show_default=False, help="Default: the GPUs, or CPU slots without any."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the proof as JSON, for scripts.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(show_default=False, help="Also write the proof to this file.")
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(show_default=False, help="Instead: check that a proof's file is unchanged."),
+    ] = None,
+) -> None:
+    """Prove that this node trains as planned: fifteen checks, ten minutes on four GPUs.
+
+    Drain the node first. The proof is named by its hash. Exit code: 0 no check failed, 1 one did
+    (or the checked file was changed), 2 invalid input.
+    """
+    if check is not None:
+        raise typer.Exit(proving.check_file(check))
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    raise typer.Exit(proving.run(only=names, ranks=ranks, on=on, as_json=as_json, out=out))
 
 
 def _directory(path: Path | None) -> DataDirectory:

@@ -29,6 +29,21 @@ class GpuSpeeds:
     """Bandwidth of a copy in its memory, reads and writes together; only measured."""
 
 
+class Constants(BaseModel):
+    """Numbers of a class of nodes that were measured on one of its nodes; None: not measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    source: str = Field(default="", max_length=200)
+    """Node and day of the measurement."""
+    process_gib: float | None = Field(default=None, ge=0, le=1000)
+    """Device memory of a rank before its model: context and libraries on a GPU."""
+    communicator_gib: float | None = Field(default=None, ge=0, le=1000)
+    """Device memory of each group of ranks that communicates."""
+    link_gb_per_s: float | None = Field(default=None, gt=0)
+    """Bus bandwidth of a large all-reduce over all GPUs, in 10^9 bytes per second."""
+
+
 class Hardware(BaseModel):
     """One node of a class. `memory_gib` is per GPU, or the whole host's RAM on CPU."""
 

@@ -1,0 +1,1 @@
+"""Programs that `trainyard prove` starts: watched trainings, and measurements of torch."""

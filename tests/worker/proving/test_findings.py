@@ -1,0 +1,290 @@
+"""Each check's judgement of figures: what passes, and what it takes to fail."""
+
+from typing import Any
+
+import pytest
+
+from core.wire.messages import Gpu, Inventory
+from strategies.plan.trust.certificate import Certificate, Difference
+from strategies.plan.trust.experiment import Observations, StepSeen
+from strategies.plan.trust.preflight_report import Check, Missing, Report, SlowRank, Timing
+from worker.proving.checks import (
+    adapters,
+    attention,
+    checkpoint,
+    collectives,
+    compile,
+    equality,
+    hand_over,
+    inventory,
+    memory,
+    out_of_memory,
+    speed,
+    stuck_rank,
+    zero,
+)
+
+NODE = Inventory(
+    hostname="n1",
+    cores=8,
+    memory_gib=64,
+    gpus=[Gpu(index=0, name="A100", memory_gib=80, uuid="GPU-one")],
+    slots=1,
+    python="3.12",
+    torch="2.13.0+cu130",
+)
+SEEN: dict[str, Any] = {
+    "torch": "2.13.0+cu130",
+    "cuda": "13.0",
+    "is_available": True,
+    "gpus": [{"uuid": "one", "name": "A100", "error": ""}],
+    "has_uvm": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"is_available": False}, "built for CUDA 13.0, sees no GPU"),
+        ({"gpus": []}, "torch does not see A100 one"),
+        ({"gpus": [{"uuid": "two", "name": "A100", "error": ""}]}, "the inventory lacks A100 two"),
+        ({"gpus": [{"uuid": "one", "name": "A100", "error": "ECC"}]}, "A100 one: ECC"),
+        ({"has_uvm": False}, "nvidia-uvm is missing"),
+    ],
+)
+def test_inventory_must_be_what_torch_sees(changes: dict[str, Any], said: str) -> None:
+    found = inventory.judge({**SEEN, **changes}, NODE, device="cuda")
+    assert found.verdict == ("failed" if said else "passed"), found
+    assert said in found.sentence
+
+
+def test_inventory_must_be_able_to_compile() -> None:
+    bare = NODE.model_copy(update={"no_compiler": "Python.h is missing"})
+    assert inventory.judge(SEEN, bare, device="cuda").verdict == "failed"
+
+
+def preflight(**changes: Any) -> Report:
+    large = Check(collective="all_reduce", operation="sum", dtype="float32", size_bytes=64 << 20)
+    timing = Timing(check=large, right=True, p50_ms=1, p95_ms=1, bus_gb_per_s=220, slowest_rank=0)
+    report = Report(
+        device="A100", backend="nccl", torch="2", ranks=["0", "1"], seconds=1, timings=[timing]
+    )
+    return report.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "link", "said"),
+    [
+        ({}, 300.0, ""),
+        ({}, None, ""),
+        ({}, 450.0, "220 GB/s of the link's 450 GB/s"),
+        ({"missing": Missing(ranks=[1], why="rank 1 is gone")}, None, "rank 1 is gone"),
+        ({"slow": [SlowRank(rank=1, what="x", ms=9, usual_ms=1)]}, None, "rank 1 is slow"),
+    ],
+)
+def test_collectives_must_be_right_and_as_fast_as_the_link(
+    changes: dict[str, Any], link: float | None, said: str
+) -> None:
+    found = collectives.judge({2: preflight(**changes)}, link_gb_per_s=link)
+    assert found.verdict == ("failed" if said else "passed"), found
+    assert said in found.sentence
+
+
+def certificate(verdict: str) -> Certificate:
+    apart = Difference(
+        largest=1e-3 if verdict == "fail" else 0.0, step=2, found=2.0, expected=1.0, tolerance=1e-6
+    )
+    return Certificate.model_validate(
+        {
+            "verdict": verdict,
+            "result_class": "exact",
+            "steps": 8,
+            "loss": apart.model_dump(),
+            "grad_norm": None,
+            "precision": "float32",
+            "strategy": "fsdp",
+            "layout": {"shard": 2},
+            "device": "cpu",
+            "torch": "2",
+        }
+    )
+
+
+def test_equality_fails_with_a_curve_that_differs_or_nothing_to_compare() -> None:
+    good = equality.judge({"fsdp": certificate("pass")}, ranks=2, refused={})
+    bad = equality.judge(
+        {"fsdp": certificate("fail"), "ddp": certificate("pass")}, ranks=2, refused={}
+    )
+    assert (good.verdict, bad.verdict) == ("passed", "failed")
+    assert "fsdp: Different curve" in bad.sentence
+    assert equality.judge({}, ranks=2, refused={"fsdp": "no memory"}).verdict == "failed"
+
+
+def attended(error: float) -> dict[str, Any]:
+    one = {"error": error}
+    kernels = {"math": one, "flash": {"refused": "takes no float32"}}
+    return {"float32": {"kernels": kernels, "chosen": {**one, "operator": "math"}}}
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"), [(1e-6, "passed"), (1e-2, "failed"), (float("nan"), "failed")]
+)
+def test_attention_must_agree_with_float64(error: float, verdict: str) -> None:
+    assert attention.judge(attended(error)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("skipped", "scales", "said"),
+    [
+        ([0, 0, 1, 1, 1], [4, 4, 2, 2, 2], ""),
+        ([0, 0, 0, 0, 0], [4, 4, 4, 4, 4], "did not skip step 3"),
+        ([0, 0, 1, 1, 1], [4, 4, 4, 4, 4], "not halved"),
+        ([0, 0, 1, 2, 3], [4, 4, 2, 1, 1], "also skipped"),
+    ],
+)
+def test_zero_must_skip_the_step_that_overflows_and_no_other(
+    skipped: list[float], scales: list[float], said: str
+) -> None:
+    found = zero.judge_scale(skipped, scales)
+    assert found.verdict == ("failed" if said else "passed")
+    assert said in found.sentence
+
+
+def compiled(graphs: list[int], *, last: int, breaks: int = 0) -> Observations:
+    steps = [StepSeen(idle_s=None, graphs=each, breaks=breaks) for each in graphs]
+    return Observations(steps=steps, graphs=last)
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "expected"),
+    [
+        (compiled([0, 1, 1, 1], last=2), "", ""),
+        (compiled([0, 0, 0, 0], last=0), "", "nothing was compiled"),
+        (compiled([0, 1, 1, 2], last=4), "", "3 graphs were compiled after step 2"),
+        (compiled([0, 1, 1, 1], last=2, breaks=1), "", "breaks at 1 places"),
+        (compiled([0, 1, 1, 1], last=2), "Torchinductor does not support code generation for "
+         "complex operators", "complex operators"),
+    ],
+)  # fmt: skip
+def test_compile_must_neither_recompile_nor_fall_back(
+    found: Observations, said: str, expected: str
+) -> None:
+    judged = compile.judge({"none": (found, said)})
+    assert judged.verdict == ("failed" if expected else "passed"), judged
+    assert expected in judged.sentence
+
+
+@pytest.mark.parametrize(
+    ("error", "reserved", "verdict"),
+    [
+        (0.05, 0.05, "passed"),
+        (-0.05, None, "passed"),
+        (0.2, None, "failed"),
+        (-0.2, None, "failed"),
+        (0.0, 0.3, "failed"),
+        (float("nan"), None, "failed"),
+    ],
+)
+def test_memory_must_be_within_a_tenth_of_the_plan(
+    error: float, reserved: float | None, verdict: str
+) -> None:
+    assert memory.judge({"llama": (error, reserved)}, {"process_gib": 0.5}).verdict == verdict
+
+
+def test_adapters_must_agree_with_arithmetic() -> None:
+    right = dict.fromkeys(adapters.MOST, 0.0)
+    assert adapters.judge(right).verdict == "passed"
+    for name in right:
+        assert adapters.judge({**right, name: 0.5}).verdict == "failed"
+        assert adapters.judge({**right, name: float("nan")}).verdict == "failed"
+
+
+SAID = "Rank 1 on this node ran out of memory. Use a smaller micro_batch_size, or split the model."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "seconds", "verdict"),
+    [
+        ("out_of_memory", SAID, 2.0, "passed"),
+        ("user_error", SAID, 2.0, "failed"),
+        ("out_of_memory", "Rank 1 ran out of memory.", 2.0, "failed"),
+        ("out_of_memory", SAID.replace("Rank 1", "Rank 0"), 2.0, "failed"),
+        ("out_of_memory", SAID, 12.0, "failed"),
+    ],
+)
+def test_out_of_memory_must_be_named_with_advice_in_time(
+    outcome: str, reason: str, seconds: float, verdict: str
+) -> None:
+    found = out_of_memory.judge({"forward": (outcome, reason, seconds)}, rank=1)
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("end", "verdict"),
+    [
+        (("stalled", 1, 9.0), "passed"),
+        (("user_error", 1, 9.0), "failed"),
+        (("stalled", 0, 9.0), "failed"),
+        (("stalled", 1, 300.0), "failed"),
+    ],
+)
+def test_a_stuck_rank_must_be_named_in_time(end: tuple[str, int, float], verdict: str) -> None:
+    assert stuck_rank.judge({"hang": end}, rank=1).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "passed"),
+        ({"pause_s": 9.0}, "failed"),
+        ({"differing": {"on 1 rank": "the loss differs by 0.1"}}, "failed"),
+        ({"saved_at": None}, "failed"),
+        ({"saved_at": 4}, "failed"),
+    ],
+)
+def test_checkpoints_must_be_quick_and_resume(changes: dict[str, Any], verdict: str) -> None:
+    good: dict[str, Any] = {
+        "pause_s": 0.1,
+        "save_s": 0.5,
+        "num_bytes": 10**8,
+        "differing": {"on 1 rank": ""},
+        "saved_at": checkpoint.TERMINATED_AT,
+    }
+    assert checkpoint.judge(**{**good, **changes}).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "passed"),
+        ({"seen": False}, "failed"),
+        ({"gone": False}, "failed"),
+        ({"said": "gpus 4 sum 1"}, "failed"),
+        ({"said": "", "no_sandbox": "no bwrap"}, "passed"),
+    ],
+)
+def test_hand_over_must_see_what_is_left(changes: dict[str, Any], verdict: str) -> None:
+    good: dict[str, Any] = {
+        "seen": True,
+        "gone": True,
+        "said": "gpus 1 sum 1",
+        "no_sandbox": "",
+        "on_gpu": True,
+    }
+    assert hand_over.judge(**{**good, **changes}).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "passed"),
+        ({"mfu": 10.0}, "failed"),
+        ({"idle": 0.1}, "failed"),
+        ({"slower": 1.2}, "failed"),
+    ],
+)
+def test_a_gpu_must_be_fast_and_busy(changes: dict[str, float], verdict: str) -> None:
+    good = {"mfu": 35.0, "idle": 0.001, "slower": 1.0, "tokens_per_s": 9000.0}
+    assert speed.judge({"1B": {**good, **changes}}, on_gpu=True).verdict == verdict
+    assert speed.judge({"1B": {**good, **changes}}, on_gpu=False).verdict == "passed"

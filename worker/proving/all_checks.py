@@ -1,0 +1,39 @@
+"""All checks in their order, each with its seconds on a node with 4 GPUs: ten minutes together."""
+
+from strategies.plan.trust.proof import CheckName
+from worker.proving.checks import (
+    adapters,
+    attention,
+    checkpoint,
+    collectives,
+    compile,
+    context,
+    equality,
+    hand_over,
+    inventory,
+    memory,
+    out_of_memory,
+    schedules,
+    speed,
+    stuck_rank,
+    zero,
+)
+from worker.proving.runner import Check
+
+CHECKS = (
+    Check(CheckName.INVENTORY, inventory.look, 15),
+    Check(CheckName.COLLECTIVES, collectives.look, 40),
+    Check(CheckName.EQUALITY, equality.look, 110),
+    Check(CheckName.ATTENTION, attention.look, 30),
+    Check(CheckName.CONTEXT, context.look, 20),
+    Check(CheckName.SCHEDULES, schedules.look, 50),
+    Check(CheckName.ZERO, zero.look, 40),
+    Check(CheckName.COMPILE, compile.look, 50),
+    Check(CheckName.MEMORY, memory.look, 50),
+    Check(CheckName.ADAPTERS, adapters.look, 25),
+    Check(CheckName.OUT_OF_MEMORY, out_of_memory.look, 20),
+    Check(CheckName.STUCK_RANK, stuck_rank.look, 50),
+    Check(CheckName.CHECKPOINT, checkpoint.look, 25),
+    Check(CheckName.HAND_OVER, hand_over.look, 15),
+    Check(CheckName.SPEED, speed.look, 60),
+)

@@ -1,0 +1,325 @@
+"""Bench of the checks: trainings that run as attempts do, and programs under torchrun.
+
+A training is planned by the planner, started by a shim, and judged as any attempt of this node is.
+"""
+
+import contextlib
+import json
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from core.spec.spec import Launcher
+from core.wire.messages import ExitRecord, Inventory
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import Plan, plan
+from strategies.plan.run_directory import RunPlan, json_bytes, write_atomically
+from strategies.plan.spec import TrainSpec
+from strategies.plan.trust.certificate import Certificate
+from strategies.plan.trust.experiment import (
+    EXPERIMENT,
+    STRUCK,
+    Experiment,
+    Fault,
+    Observations,
+    observations_name,
+)
+from worker.attempts import Attempt, NodeFolder, StartFile, read_model
+from worker.boot import cores
+from worker.gpus.node_gpus import NodeGpus
+from worker.preparing.preflight import environment, torchrun
+from worker.proving.finding import Failed, OutOfTime, Skipped
+from worker.ranks.process_tree import Cgroup, ProcessTree, cgroup_for, die_with_parent
+from worker.ranks.spawners import Spawners
+
+TRAINER = "strategies.train.main"
+WATCHED = "strategies.train.proving.trainer"
+LOOK_EVERY_S = 0.02
+LAST_LINES = 3
+TORCHRUNS_OWN = re.compile(r"torch[./]distributed[./]elastic")
+CPU_FACTOR = 5.0  # CPU slots are slower than GPUs, and there may be fewer cores than slots
+TEXT = "text.jsonl"
+
+Changes = dict[str, Any]
+BASE: Changes = {
+    "model": {"name": "llama", "layers": 4, "width": 64, "heads": 8, "kv_heads": 4},
+    "data": {"dataset": "proof", "sequence_length": 64},
+    "training": {
+        "steps": 8,
+        "global_batch_size": 16,
+        "learning_rate": 3e-3,
+        "warmup_steps": 2,
+        "max_grad_norm": 0.3,
+    },
+    "parallelism": {"strategy": "single"},
+}
+
+
+def spec_of(**changes: Any) -> TrainSpec:
+    """Return a small text training; `changes` are dotted fields, with __ for the dot."""
+    spec: Changes = {name: dict(part) for name, part in BASE.items()}
+    for dotted, value in changes.items():
+        *parts, last = dotted.split("__")
+        part = spec
+        for name in parts:
+            part = part.setdefault(name, {})
+        part[last] = value
+    return TrainSpec.model_validate(spec)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a check and what it left."""
+
+    attempt: Attempt
+    plan: Plan
+
+    @cached_property
+    def exit(self) -> ExitRecord:
+        """End of the training, as the judge saw it."""
+        record = self.attempt.exit_record()
+        if record is None:
+            raise Failed("a training left no readable exit.json")
+        return record
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """Lines of metrics.jsonl."""
+        with contextlib.suppress(FileNotFoundError):
+            text = self.attempt.metrics.read_text()
+            return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        return []
+
+    def series(self, key: str) -> list[float]:
+        """Return the values of a metric, in order."""
+        return [line[key] for line in self.lines if key in line]
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return read_model(self.attempt.certificate, Certificate)
+
+    def observations(self, rank: int = 0) -> Observations:
+        """Return what a watched rank saw."""
+        found = read_model(self.attempt.path / observations_name(rank), Observations)
+        if found is None:
+            raise Failed(f"rank {rank} of a training left no observations")
+        return found
+
+    @property
+    def judged_in_s(self) -> float:
+        """Time from the fault on purpose to the judgement."""
+        struck = self.attempt.path / STRUCK
+        if not struck.exists():
+            raise Failed(f"the fault on purpose did not happen: {self.exit.reason}")
+        return self.attempt.exit.stat().st_mtime - struck.stat().st_mtime
+
+    def said(self) -> str:
+        """Return what the ranks wrote to stderr."""
+        logs = sorted(self.attempt.launcher_logs.parent.glob("*/stderr.log"))
+        return "\n".join(path.read_text(errors="replace") for path in logs)
+
+
+@dataclass
+class Bench:
+    """Folder, ranks and time of the checks."""
+
+    folder: NodeFolder
+    inventory: Inventory
+    device: Literal["cpu", "cuda"]
+    ranks: int
+    """GPUs of this node, or CPU slots."""
+    spawners: Spawners
+    node_gpus: NodeGpus
+    ends_at: float = float("inf")
+    """Time at which the check that runs must have ended, on the monotonic clock."""
+    number: int = 0
+    running: list[Attempt] = field(default_factory=list)
+
+    @property
+    def hardware(self) -> Hardware:
+        """Return this node as the planner sees it."""
+        gpus = self.inventory.gpus if self.device == "cuda" else []
+        return Hardware(
+            class_name="here",
+            device=self.device,
+            slots=self.ranks,
+            memory_gib=min((gpu.memory_gib for gpu in gpus), default=self.inventory.memory_gib),
+            model=gpus[0].name if gpus else None,
+        )
+
+    @property
+    def slowness(self) -> float:
+        """Factor of all times that a check allows."""
+        return CPU_FACTOR if self.device == "cpu" else 1.0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left of the check. Raises OutOfTime if there are none."""
+        left = self.ends_at - time.monotonic()
+        if left <= 0:
+            raise OutOfTime
+        return left
+
+    def require_gpu(self, why: str) -> None:
+        """Raise Skipped, with the reason, on CPU slots."""
+        if self.device == "cpu":
+            raise Skipped(why)
+
+    def require_ranks(self, least: int) -> None:
+        """Raise Skipped if there are fewer ranks."""
+        if self.ranks < least:
+            kind = "GPUs" if self.device == "cuda" else "CPU slots"
+            raise Skipped(f"It needs {least} {kind}; there are {self.ranks}.")
+
+    def plan(self, spec: TrainSpec, *, ranks: int) -> Plan:
+        return plan(spec, nodes=1, ranks_per_node=ranks, hardware=self.hardware)
+
+    def train(self, spec: TrainSpec, *, ranks: int, **how: Any) -> Run:
+        """Run a training to its end; raise Failed, with the judge's reason, if it did not
+        succeed."""
+        run = self.run(spec, ranks=ranks, **how)
+        if run.exit.outcome != "succeeded":
+            raise Failed(f"a training ended as {run.exit.outcome}: {run.exit.reason}")
+        return run
+
+    def run(self, spec: TrainSpec, *, ranks: int, **how: Any) -> Run:
+        """Run a training to whatever end."""
+        return self.wait(self.start(spec, ranks=ranks, **how))
+
+    def start(
+        self,
+        spec: TrainSpec,
+        *,
+        ranks: int,
+        fault: Fault | None = None,
+        is_watched: bool = False,
+        resume_from: Path | None = None,
+        timeout_s: float = 60.0,
+    ) -> Run:
+        """Start a training; `timeout_s` is how long its ranks wait for each other.
+
+        Raises Skipped if the planner refuses it here.
+        """
+        found = self.plan(spec, ranks=ranks)
+        if not found.runnable:
+            raise Skipped(f"The planner refuses it here: {found.problems[0].message}.")
+        run_plan = RunPlan(
+            spec=spec,
+            plan=found,
+            dataset_path=str(self.text),
+            dataset_format="jsonl",
+            resume_from=None if resume_from is None else str(resume_from),
+            sample_bytes=0,
+            collective_timeout_s=timeout_s,
+            preflight=False,
+        )
+        self.number += 1
+        attempt = Attempt(self.folder.attempts / f"proof-{self.number}.1")
+        attempt.launcher_logs.mkdir(parents=True)
+        attempt.plan.write_bytes(json_bytes(run_plan))
+        experiment = Experiment(fault=fault)
+        write_atomically(attempt.path / EXPERIMENT, json_bytes(experiment))
+        launcher = self.spawners.choose(Launcher.AUTO, spawns=0).launcher
+        start = StartFile(
+            job_id=attempt.key.job_id,
+            epoch=attempt.key.epoch,
+            node="this node",
+            trainer=WATCHED if is_watched or fault is not None else TRAINER,
+            launcher=launcher,
+            ranks=ranks,
+            threads=max(1, cores() // ranks),
+            gpus=self.gpus(ranks),
+        )
+        write_atomically(attempt.start_file, json_bytes(start))
+        self.running.append(attempt)
+        if not self.spawners.spawn(attempt.path, launcher):
+            raise Failed("no training could be started: the process that forks shims is gone")
+        return Run(attempt, found)
+
+    def gpus(self, ranks: int) -> list[str]:
+        """Return the UUIDs of the GPUs of the first ranks; none on CPU slots."""
+        return [] if self.device == "cpu" else self.node_gpus.uuids_of(range(ranks))
+
+    def wait(self, run: Run) -> Run:
+        """Wait for the end of a training. Raises OutOfTime."""
+        start = run.attempt.start()
+        assert start is not None
+        while not run.attempt.exit.exists() or run.attempt.shim_lives():
+            if not (run.attempt.shim_file.exists() or self.spawners.is_running(start.launcher)):
+                raise Failed("the process that starts trainings has died; its errors are above")
+            if self.left_s > 0:
+                time.sleep(LOOK_EVERY_S)
+        self.running.remove(run.attempt)
+        return run
+
+    def measure(self, module: str, *, ranks: int = 1, flag: str = "--out") -> dict[str, Any]:
+        """Run `-m module` under torchrun; return the JSON that it writes to the file after `flag`.
+
+        Raises Failed with the last lines of its output if it writes none, and OutOfTime.
+        """
+        self.number += 1
+        out = self.folder.path / f"measured-{self.number}.json"
+        command = [*torchrun(ranks), "-m", module, flag, str(out)]
+        process = subprocess.Popen(
+            command,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
+        )
+        try:
+            _, said = process.communicate(timeout=self.left_s)
+        except subprocess.TimeoutExpired as error:
+            raise OutOfTime from error
+        finally:
+            if process.poll() is None:
+                process.terminate()  # torchrun takes its ranks along
+                process.wait()
+        if not out.exists():
+            raise Failed(f"{module} failed: {last_lines(said)}")
+        found: dict[str, Any] = json.loads(out.read_bytes())
+        return found
+
+    @cached_property
+    def text(self) -> Path:
+        """Documents of many lengths, the same on every node."""
+        chance, path = random.Random(1), self.folder.path / TEXT
+        letters = "abcdefgh    the and of "
+        documents = [
+            "".join(chance.choices(letters, k=chance.randint(12, 400))) for _ in range(400)
+        ]
+        path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in documents))
+        return path
+
+    def clear(self) -> None:
+        """End what still runs and delete the folders of all trainings."""
+        for attempt in self.running:
+            end_tree(attempt)
+        self.running.clear()
+        for attempt in self.folder.all_attempts():
+            shutil.rmtree(attempt.path, ignore_errors=True)
+
+
+def end_tree(attempt: Attempt) -> None:
+    """Kill all processes of a training, its shim included."""
+    shim = attempt.shim()
+    place = None if shim is None else shim.cgroup
+    cgroup = cgroup_for(attempt.path) if place is None else Cgroup(Path(place))
+    ProcessTree(attempt.path, cgroup).kill(within_s=5.0)
+    if cgroup is not None:
+        cgroup.remove()
+
+
+def last_lines(said: bytes) -> str:
+    """Return the last lines that a program printed before torchrun's own table."""
+    own = TORCHRUNS_OWN.split(said.decode(errors="replace"), maxsplit=1)[0]
+    text = own.rpartition("\n")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-LAST_LINES:])[-600:] or "it printed nothing"

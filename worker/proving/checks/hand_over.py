@@ -1,0 +1,133 @@
+"""hand-over: what others left on the node is seen, and a script sees its own GPU only."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from core.states import GpuHealth
+from worker.proving.bench import Bench
+from worker.proving.finding import Failed, Finding, all_of
+from worker.ranks.process_tree import strays
+from worker.scripts.sandbox import Box, Level, first_that_works
+from worker.scripts.sandbox_users import user_for_a_while
+
+LOOK_EVERY_S = 0.02
+PROCESS = "import sys; print('here', flush=True); sys.stdin.read()"
+HOLDER = """
+import sys, torch
+held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+print("here", flush=True)
+sys.stdin.read()
+"""
+INSIDE = """
+import os, torch, torch.distributed as dist
+gpus = torch.cuda.device_count()
+device = torch.device("cuda", 0) if gpus else torch.device("cpu")
+dist.init_process_group("nccl" if gpus else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+number = torch.ones(1, device=device)
+dist.all_reduce(number)
+print("gpus", gpus, "sum", int(number.item()))
+"""
+
+
+def look(bench: Bench) -> Finding:
+    """Leave a process behind, look, end it, look again; then look from inside a sandbox."""
+    seen, gone = left_behind(bench)
+    if bench.device == "cuda":
+        is_occupied, is_free = memory_held(bench)
+        seen, gone = seen and is_occupied, gone and is_free
+    level, reason = first_that_works(list(Level), in_gang=False)
+    said = "" if level is None else inside(bench, level)
+    return judge(seen=seen, gone=gone, said=said, no_sandbox=reason, on_gpu=bench.device == "cuda")
+
+
+def left_behind(bench: Bench) -> tuple[bool, bool]:
+    """Return whether a process of an ended attempt is seen, and whether it is seen to be gone."""
+    folder = bench.folder.attempts / "proof-left.1"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROCESS], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seen = process.pid in strays(bench.folder.attempts, live=set())
+        process.kill()
+        process.wait()
+    while strays(bench.folder.attempts, live=set()) and bench.left_s > 0:
+        time.sleep(LOOK_EVERY_S)
+    return seen, not strays(bench.folder.attempts, live=set())
+
+
+def memory_held(bench: Bench) -> tuple[bool, bool]:
+    """Return whether the first GPU is occupied by a foreign process, and fit after its end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": bench.gpus(1)[0]},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seen = health_of_first(bench) is GpuHealth.OCCUPIED
+        process.kill()
+        process.wait()
+    while health_of_first(bench) is not GpuHealth.HEALTHY and bench.left_s > 0:
+        time.sleep(LOOK_EVERY_S)
+    return seen, True
+
+
+def health_of_first(bench: Bench) -> GpuHealth:
+    """Return the health of the first GPU as the worker sees it without any attempt."""
+    return bench.node_gpus.look(held=(), roots=())[0].health
+
+
+def inside(bench: Bench, level: Level) -> str:
+    """Return what a script says of its GPUs from a sandbox that was given one, if there are any."""
+    with (
+        tempfile.TemporaryDirectory(prefix="trainyard-proof-") as folder,
+        user_for_a_while() as uid,
+    ):
+        os.chmod(folder, 0o755)
+        scratch = Path(folder, "tmp")
+        scratch.mkdir()
+        scratch.chmod(0o777)
+        gpus = bench.node_gpus.minors_of([0]) if bench.device == "cuda" else ()
+        box = Box(
+            folder=Path(folder),
+            command=[sys.executable, "-I", "-c", INSIDE],
+            environment={"PATH": "/usr/bin:/bin", "GLOO_SOCKET_IFNAME": "lo", "HOME": "/tmp"},
+            working_folder="/tmp",
+            binds=[(scratch, "/tmp", True)],
+            gpus=gpus,
+            uid=uid,
+        )
+        command, told = box.launch(level)
+        try:
+            done = subprocess.run(
+                command, input=told, capture_output=True, timeout=bench.left_s, env={}, cwd="/"
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failed("a script in its sandbox did not end") from error
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise Failed(f"a script in its sandbox failed: {' '.join(lines[-2:])[-400:]}")
+    return done.stdout.decode().strip()
+
+
+def judge(*, seen: bool, gone: bool, said: str, no_sandbox: str, on_gpu: bool) -> Finding:
+    """Return whether the leftover was seen, then gone, and the script saw what it was given."""
+    wrong = []
+    if not seen:
+        wrong.append("what another process left behind is not seen")
+    if not gone:
+        wrong.append("the node is not clean although that process has ended")
+    expected = f"gpus {int(on_gpu)} sum 1"
+    if said and said != expected:
+        wrong.append(f"a script in its sandbox says {said!r} instead of {expected!r}")
+    alone = f"no sandbox works here ({no_sandbox})" if not said else "a script sees its GPUs only"
+    return all_of(wrong, f"A process left behind is seen, then gone; {alone}.", {})
