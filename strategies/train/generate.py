@@ -23,10 +23,10 @@ class TrainedWeights:
     trained: dict[str, Tensor]
     frozen: Source | None
 
-    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+    def read(self, name: str, shape: torch.Size, region: Region, *, device: torch.device) -> Tensor:
         if name in self.trained or self.frozen is None:
             return self.trained[name][region]
-        return self.frozen.read(name, shape, region)
+        return self.frozen.read(name, shape, region, device=device)
 
 
 def sample_text(

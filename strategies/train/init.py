@@ -1,18 +1,19 @@
-"""Initial weights that do not depend on the layout: a name determines the whole tensor, a rank
-keeps its slice.
+"""Initial weights that do not depend on the layout: seed, name and position determine a number, so
+a rank draws only its own, on its device.
 
 They come from a source: a Hugging Face checkpoint, or `Seed`, which draws them. Norm weights start
 at 1, biases at 0, matrices at a normal distribution with deviation sqrt(2 / (5 x width))
 (SmallInit, arXiv:1910.05895, equation 6: 0.05 at width 160, 0.023 at width 768). For image models,
 whose matrices read more or fewer numbers than width, the formula uses how many each reads. In an
-adapter, A is uniform up to 1 / sqrt(width) and B zero; adapters are always drawn.
+adapter, A is uniform up to 1 / sqrt(width) and B zero; adapters are always drawn. Numbers are
+computed in float32, whatever the precision of the run, which then rounds them.
 """
 
 import hashlib
 import importlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +30,7 @@ from strategies.train.adapters.adapters import adapt
 from strategies.train.adapters.frozen_matrix import FrozenMatrix
 from strategies.train.mesh import Mesh
 from strategies.train.models.network import Network
+from strategies.train.philox import normal_numbers, uniform_numbers
 from strategies.train.precision import dtype_of
 
 Region = tuple[slice, ...]  # part of a tensor, with the bounds of every dimension
@@ -38,19 +40,22 @@ ADAPTER = re.compile(r"\.lora\.\w+\.([ab])$")
 class Source(Protocol):
     """Source of initial weights."""
 
-    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
-        """Return a region of the weight with this global name and, as a whole, this shape."""
+    def read(self, name: str, shape: torch.Size, region: Region, *, device: torch.device) -> Tensor:
+        """Return a region of the weight with this global name and, as a whole, this shape.
+
+        It is wanted on `device`; a source that reads files may return it on the CPU.
+        """
 
 
 @dataclass(frozen=True)
 class Seed:
-    """Source that draws a whole tensor from hash(seed, name) and returns a region of it."""
+    """Source that draws a region from a stream of random numbers keyed by hash(seed, name)."""
 
     seed: int
     width: int | None  # None: for each matrix, the count of numbers it reads
 
-    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
-        return first_values(name, shape, seed=self.seed, width=self.width)[region]
+    def read(self, name: str, shape: torch.Size, region: Region, *, device: torch.device) -> Tensor:
+        return first_values(name, shape, region, seed=self.seed, width=self.width, device=device)
 
 
 def seed_of(spec: TrainSpec) -> Seed:
@@ -84,12 +89,23 @@ def design_model(spec: TrainSpec) -> Network:
 def build_model(spec: TrainSpec, *, device: torch.device, source: Source | None = None) -> Network:
     """Return the whole model with its initial weights, by default the random ones."""
     model = design_model(spec)
-    for name, module in model.named_children():
-        named = "embedding" if model.tied and name == "head" else name
-        materialise(module, named, source or seed_of(spec), device=device)
+    for name, module in parts_of(model):
+        materialise(module, name, source or seed_of(spec), device=device)
     model.compute_constants(device)
     model.tie()
     return model
+
+
+def parts_of(model: Network) -> Iterator[tuple[str, nn.Module]]:
+    """Yield a model's layers and its other parts, by global name; a head that shares the
+    embedding's matrix is left out where the embedding is."""
+    for name, layer in model.layers.items():
+        yield f"layers.{name}", layer
+    for name in ("embedding", "norm", "head"):
+        module = getattr(model, name)
+        if module is None or (name == "head" and model.tied and model.embedding is not None):
+            continue
+        yield "embedding" if model.tied and name == "head" else name, module
 
 
 def give_first_weights(
@@ -97,17 +113,21 @@ def give_first_weights(
     source: Source,
     mesh: Mesh,
     *,
+    before: Callable[[nn.Module], None] = lambda layer: None,
     then: Callable[[nn.Module], None] = lambda layer: None,
 ) -> None:
-    """Allocate and fill the weights of a meta model, layer by layer; `then` takes each layer."""
-    for name, layer in model.layers.items():
-        materialise(layer, f"layers.{name}", source, device=mesh.device)
-        then(layer)
-    for name in ("embedding", "norm", "head"):
-        module = getattr(model, name)
-        if module is not None:
-            named = "embedding" if model.tied and name == "head" else name
-            materialise(module, named, source, device=mesh.device)
+    """Allocate and fill the weights of a meta model, layer by layer.
+
+    `before` takes each layer without storage, and may cut its weights, of which this rank then
+    draws its own part only; `then` takes each layer with its weights.
+    """
+    layers = set(model.layers.values())
+    for name, module in parts_of(model):
+        if module in layers:
+            before(module)
+        materialise(module, name, source, device=mesh.device)
+        if module in layers:
+            then(module)
     model.compute_constants(mesh.device)
     model.tie()
 
@@ -119,12 +139,13 @@ def materialise(module: nn.Module, name: str, source: Source, *, device: torch.d
     for own_name, matrix in module.named_modules(prefix=name):
         if isinstance(matrix, FrozenMatrix):
             whole = tuple(slice(0, length) for length in matrix.shape)
-            matrix.take(source.read(f"{own_name}.weight", matrix.shape, whole))
+            matrix.take(source.read(f"{own_name}.weight", matrix.shape, whole, device=device))
     for own_name, parameter in module.named_parameters(prefix=name):
         if not parameter.is_floating_point():
             continue  # codes of a frozen matrix, filled above
         own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-        own.copy_(source.read(own_name, parameter.shape, own_region(parameter)))
+        region = own_region(parameter)
+        own.copy_(source.read(own_name, parameter.shape, region, device=device))
 
 
 def own_region(weight: Tensor) -> Region:
@@ -137,17 +158,33 @@ def own_region(weight: Tensor) -> Region:
     return tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
 
 
-def first_values(name: str, shape: torch.Size, *, seed: int, width: int | None) -> Tensor:
-    """Return one whole tensor, in float64, from its name."""
-    if len(shape) == 1:
-        return (torch.zeros if name.endswith("bias") else torch.ones)(shape, dtype=torch.float64)
+def first_values(
+    name: str,
+    shape: torch.Size,
+    region: Region,
+    *,
+    seed: int,
+    width: int | None,
+    device: torch.device,
+) -> Tensor:
+    """Return a region of a drawn tensor, in float32.
+
+    Its whole rows are drawn: number n of the flattened tensor is number n of the tensor's stream.
+    """
     adapter = ADAPTER.search(name)
-    if adapter is not None and adapter[1] == "b":
-        return torch.zeros(shape, dtype=torch.float64)
+    if len(shape) == 1 or (adapter is not None and adapter[1] == "b"):
+        is_norm = len(shape) == 1 and not name.endswith("bias")
+        return torch.full(
+            [part.stop - part.start for part in region], float(is_norm), device=device
+        )
+    rows, *columns = region
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    key = int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
+    row = math.prod(shape[1:])
+    span = range(rows.start * row, rows.stop * row)
     if adapter is not None:  # torch's own for a linear layer, which is peft's
-        bound = 1 / math.sqrt(shape[1])
-        return (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1) * bound
-    deviation = math.sqrt(2 / (5 * (width or math.prod(shape[1:]))))
-    return torch.randn(shape, generator=generator, dtype=torch.float64) * deviation
+        drawn = uniform_numbers(key, span, device).mul_(1 / math.sqrt(shape[1]))
+    else:
+        deviation = math.sqrt(2 / (5 * (width or row)))
+        drawn = normal_numbers(key, span, device).mul_(deviation)
+    return drawn.view(-1, *shape[1:])[:, *columns]

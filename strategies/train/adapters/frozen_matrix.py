@@ -23,7 +23,7 @@ class FrozenMatrix(nn.Module, ABC):
 
     @abstractmethod
     def take(self, full: Tensor) -> None:
-        """Store a whole matrix, given in float64 on any device."""
+        """Store a whole matrix, given in any floating-point type on any device."""
 
     @abstractmethod
     def whole(self, dtype: torch.dtype) -> Tensor:

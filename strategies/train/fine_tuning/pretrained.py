@@ -73,7 +73,7 @@ class PretrainedWeights:
             raise BadCheckpoint(f"{index} points outside its folder: {outside[0]}")
         return sorted(files)
 
-    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+    def read(self, name: str, shape: torch.Size, region: Region, *, device: torch.device) -> Tensor:
         part = self.stored(hf_name(name), shape)
         if not is_rotated(name):
             return cut(part, region)

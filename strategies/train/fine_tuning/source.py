@@ -31,6 +31,6 @@ class AdaptersBeside:
     frozen: Source
     drawn: Seed
 
-    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+    def read(self, name: str, shape: torch.Size, region: Region, *, device: torch.device) -> Tensor:
         source = self.drawn if ADAPTER.search(name) else self.frozen
-        return source.read(name, shape, region)
+        return source.read(name, shape, region, device=device)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from strategies.plan.spec import TrainSpec
+from strategies.plan.spec import FrozenBase, TrainSpec
 from strategies.train.init import Source, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.network import Network
@@ -82,7 +82,10 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
     data_parallel: DataParallel
     if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
         sharded = Sharding(mesh, gather=spec.tiling.gather, gather_once=layout.pipeline > 1)
-        give_first_weights(model, source, mesh, then=sharded.take)
+        if spec.adapter is not None and spec.adapter.base is not FrozenBase.NONE:
+            give_first_weights(model, source, mesh, then=sharded.take)  # codes need whole matrices
+        else:
+            give_first_weights(model, source, mesh, before=sharded.take)
         sharded.finish(model)
         data_parallel = sharded
     else:

@@ -391,8 +391,8 @@ def every_rank_takes_the_first_slice_of_a_weight(own_region: Any) -> Any:
 
 @mutant("train.init:first_values", needs=("parts",))
 def first_weights_depend_on_the_rank(first_values: Any) -> Any:
-    def changed(name: str, shape: torch.Size, *, seed: int, width: int) -> Tensor:
-        values: Tensor = first_values(name, shape, seed=seed + dist.get_rank(), width=width)
+    def changed(*of: Any, seed: int, **how: Any) -> Tensor:
+        values: Tensor = first_values(*of, seed=seed + dist.get_rank(), **how)
         return values
 
     return changed

@@ -150,7 +150,11 @@ def test_a_run_begins_with_what_the_frozen_model_says() -> None:
 def test_first_values_are_as_wide_as_pefts() -> None:
     """peft draws A as torch does a linear layer's matrix."""
     name, shape = "layers.0.attention.lora.query", torch.Size((32, 256))
-    a, b = (first_values(f"{name}.{factor}", shape, seed=1, width=8) for factor in "ab")
+    whole = (slice(0, 32), slice(0, 256))
+    a, b = (
+        first_values(f"{name}.{factor}", shape, whole, seed=1, width=8, device=CPU)
+        for factor in "ab"
+    )
     wanted = nn.Linear(256, 32).weight.detach()
     assert float(a.abs().max()) <= 1 / 16
     assert float(a.std()) == pytest.approx(float(wanted.std()), rel=0.05)
