@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path, PurePosixPath
@@ -349,15 +350,25 @@ def verify_part(checkpoint: Path, node: int) -> Manifest:
 
 
 def write_manifest(
-    checkpoint: Path, *, step: int, layout: Layout, node: int = 0, num_nodes: int = 1
+    checkpoint: Path,
+    *,
+    step: int,
+    layout: Layout,
+    node: int = 0,
+    num_nodes: int = 1,
+    hashes: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Hash every file of a checkpoint that is on this node, and write its manifest."""
+    """Hash every file of a checkpoint that is on this node, and write its manifest.
+
+    `hashes` has those that are known, by path in the checkpoint.
+    """
+    known = hashes or {}
     paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
     files = [
         ManifestFile(
             path=path.relative_to(checkpoint).as_posix(),
             size=path.stat().st_size,
-            sha256=sha256_of(path),
+            sha256=known.get(path.relative_to(checkpoint).as_posix()) or sha256_of(path),
         )
         for path in paths
     ]

@@ -43,6 +43,7 @@ from strategies.plan.stages import layers_of, rank_of, schedule_of, stages_per_r
 GIB = 2**30
 # Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
 PROCESS = "process"  # the name of its term
+CHECKPOINT_COPY = "checkpoint copy"  # the name of its term
 PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
 FLOAT32_BYTES = 4
 ZERO_BUCKET = 25_000_000  # numbers that DeepSpeed reduces at a time, as zero.py sets it
@@ -343,17 +344,34 @@ def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:
 
 
 def host_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:
-    """Return the memory of a GPU node's host for its ranks, by term; empty without offloading.
+    """Return the memory of a GPU node's host for its ranks, by term; empty for a CPU node.
 
-    DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients for its
-    update; offloaded weights once more. Memory pinned for the bus comes on top.
+    Every rank keeps pinned memory for copies of its state, from which checkpoints are written.
+    DeepSpeed (0.19), if it offloads: the optimizer's averages, and the float32 weights and
+    gradients for its update; offloaded weights once more. What it pins itself comes on top.
     """
     if resolved.hardware.device == "cpu":
         return []
-    terms = list(offloaded(resolved, to=Offload.CPU))
+    copied = resolved.ranks_per_node * max(
+        copied_bytes(resolved, each) for each in shares(resolved)
+    )
+    terms = [estimate("checkpoint copy", copied, "pinned: weights and optimizer of each rank")]
+    terms += offloaded(resolved, to=Offload.CPU)
     if (swapped := swapping.buffer_bytes(resolved.spec, resolved.layout.shard)) > 0:
         terms.append(estimate("swap buffers", resolved.ranks_per_node * swapped, SWAPPED_THROUGH))
     return terms
+
+
+def copied_bytes(resolved: ResolvedSpec, share: Share) -> float:
+    """Return the bytes of the state that a rank with this share of the model copies for a
+    checkpoint: its part of the trained weights, and their averages."""
+    spec, layout = resolved.spec, resolved.layout
+    shards = layout.shard * (layout.context if layout.shard > 1 else 1)
+    part = math.ceil(math.ceil(share.trained / layout.tensor) / shards)
+    size = BYTES_PER_WEIGHT[spec.precision]
+    is_8bit = spec.training.optimizer is OptimizerName.ADAMW_8BIT
+    average = 1 + 4 / ADAM_8BIT_BLOCK if is_8bit else size
+    return part * (size + averages_per_weight(spec.training) * average)
 
 
 def file_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
@@ -27,6 +28,7 @@ from strategies.plan.run_directory import (
     fsync_directory,
     json_bytes,
     newest_checkpoint,
+    sha256_of,
     verify_checkpoint,
     write_atomically,
     write_manifest,
@@ -85,15 +87,6 @@ class StoredProgress(BaseModel):
     """Loss on the held-out data, if it was evaluated at this step."""
 
 
-@torch.no_grad()
-def copied(state: State) -> State:
-    """Return a copy in the host's memory, which training does not change."""
-    return {
-        part: {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-        for part, tensors in state.items()
-    }
-
-
 def save_checkpoint(
     checkpoints: Path,
     state: State,
@@ -122,6 +115,7 @@ def save_checkpoint(
             process_group=mesh.saving_group,
             no_dist=mesh.world_size == 1,
         )
+    hashes = hashes_of_all(aside, mesh)
     if disk.is_writer:
         stored = StoredProgress(progress=progress, spec=spec, eval_loss=eval_loss)
         if disk.number == 0:
@@ -132,12 +126,25 @@ def save_checkpoint(
             layout=mesh.layout,
             node=disk.number,
             num_nodes=disk.count,
+            hashes=hashes,
         )
         if disk.number != 0:  # for `best_of` on this node; the manifest lists the first node's
             write_atomically(aside / PROGRESS, json_bytes(stored))
         publish(aside, final)
+    if mesh.saving_group is not None:
+        dist.barrier(group=mesh.saving_group)
+    if disk.is_writer:
         delete_old(checkpoints, final, spec.checkpoint)
     return final
+
+
+def hashes_of_all(checkpoint: Path, mesh: Mesh) -> dict[str, str]:
+    """Return the SHA-256 of the file of every rank, by its name; each rank hashes its own."""
+    own = {path.name: sha256_of(path) for path in checkpoint.glob(f"__{mesh.rank}_*.distcp")}
+    found = [own] * mesh.world_size
+    if mesh.saving_group is not None:
+        dist.all_gather_object(found, own, group=mesh.saving_group)
+    return {name: sha256 for one in found for name, sha256 in one.items()}
 
 
 def publish(aside: Path, final: Path) -> None:

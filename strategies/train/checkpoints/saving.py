@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from strategies.plan.spec import TrainSpec
-from strategies.train.checkpoints.checkpoint import Progress, copied, save_checkpoint
+from strategies.train.checkpoints.checkpoint import Progress, save_checkpoint
 from strategies.train.checkpoints.disks import Disk
+from strategies.train.checkpoints.host_copy import HostCopy
 from strategies.train.engine import Engine
 from strategies.train.mesh import Mesh
 
@@ -38,6 +39,7 @@ class CheckpointWriter:
 
     def __post_init__(self) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self.copy = HostCopy(self.mesh.device)
         self.under_way: Future[SavedCheckpoint] | None = None
 
     def start(
@@ -49,10 +51,11 @@ class CheckpointWriter:
         began = time.perf_counter()
         token = self.mesh.broadcast_text(str(os.getpid()))
         _ = self.mesh.saving_group  # created here, by all ranks in the same order
-        state = copied(engine.state())
-        stage_s = time.perf_counter() - began
+        state = self.copy.take(engine.state())
 
         def write() -> SavedCheckpoint:
+            self.copy.wait()
+            stage_s = time.perf_counter() - began
             path = save_checkpoint(
                 self.checkpoints,
                 state,

@@ -26,9 +26,9 @@ from strategies.plan.estimates import swapping
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import NotEquipped
 from strategies.plan.spec import Offload, Strategy, TrainSpec
+from strategies.train.checkpoints.fragment import Fragment
 from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
 from strategies.train.engines import async_io
-from strategies.train.engines.fragment import Fragment
 from strategies.train.gradients import clip_factor, norm_of, num_bytes, scale_down
 from strategies.train.init import Source, design_model, give_first_weights
 from strategies.train.mesh import Mesh

@@ -112,6 +112,21 @@ def train_with_endless_teardown(run_dir: str, engine: str) -> int:
     return train_run(run_dir, engine)
 
 
+def train_noting_reads(run_dir: str) -> int:
+    """train_run, which notes the files that it reads of checkpoints that are being written."""
+    note = Path(run_dir) / f"read-by-{os.environ['RANK']}"
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and ".tmp-" in str(arguments[0]) and not arguments[2] & os.O_WRONLY:
+            name = Path(arguments[0]).name
+            if name.endswith(".distcp"):
+                with note.open("a") as file:
+                    file.write(f"{name}\n")
+
+    sys.addaudithook(watch)
+    return train_run(run_dir)
+
+
 class MeanOfMeansEngine(SpmdEngine):
     """The classic mistake: every micro-batch counts the same, however many tokens it has."""
 

@@ -51,6 +51,20 @@ def test_only_the_last_checkpoints_are_kept_and_each_verifies(finished: Run) -> 
     assert finished.result.checkpoint == "step-000012"
 
 
+def test_each_rank_hashes_the_file_that_it_wrote(
+    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = make_spec(training__steps=1, training__warmup_steps=1, parallelism__strategy="fsdp")
+    run = warm.train(
+        make_run_plan(spec, ranks=2, **ragged), tmp_path / "run", case="train_noting_reads"
+    )
+    for rank in (0, 1):
+        read = (run.directory.path / f"read-by-{rank}").read_text().split()
+        assert read == [f"__{rank}_0.distcp"]
+    manifest = verify_checkpoint(run.directory.checkpoints / "step-000001")
+    assert {"__0_0.distcp", "__1_0.distcp"} < {file.path for file in manifest.files}
+
+
 def test_a_run_that_goes_well_says_nothing(finished: Run, warm: WarmRanks) -> None:
     assert warm.said().splitlines()[1:] == []
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
-from strategies.train.engines.fragment import Fragment, boxes_of
+from strategies.train.checkpoints.fragment import Fragment, boxes_of
 
 
 @st.composite
