@@ -53,6 +53,7 @@ class ExitCode(IntEnum):
     OUT_OF_MEMORY = 68
     PREFLIGHT_FAILED = 69
     NOT_EQUIPPED = 70
+    STALLED = 71
 
 
 class BadCheckpoint(Exception):
@@ -210,6 +211,10 @@ class RunDirectory:
     @property
     def artifacts(self) -> Path:
         return self.path / ARTIFACTS
+
+    def collectives(self, rank: int) -> Path:
+        """Return the file of a rank's last collectives, kept if it waited for another in vain."""
+        return self.artifacts / f"collectives-rank-{rank}.json"
 
     def rank_logs(self, rank: int) -> Path:
         """Return the folder of stdout.log, stderr.log and error.json of one global rank."""

@@ -14,9 +14,10 @@ from strategies.train.data.batches import BadData
 from strategies.train.guards import Diverged
 from strategies.train.trust.collective_digest import Digest
 from strategies.train.trust.preflight import PreflightFailed
+from strategies.train.trust.roll_call import RanksMissing
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set for each rank by torchrun and by the warm launcher
-KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed, NotEquipped)
+KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed, NotEquipped, RanksMissing)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -31,6 +32,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.PREFLIGHT_FAILED
     if isinstance(error, NotEquipped):
         return ExitCode.NOT_EQUIPPED
+    if isinstance(error, RanksMissing):
+        return ExitCode.STALLED
     # Only torch's own out-of-memory error has a type; cuBLAS, NCCL and the CPU's allocator tell it
     # in the text of a RuntimeError.
     if cause_of(type(error).__name__, str(error)) is Cause.MEMORY:
@@ -45,7 +48,7 @@ def report(error: BaseException, digest: Digest | None = None) -> ExitCode:
     trace = "".join(traceback.format_exception(error))
     message = str(error) or type(error).__name__
     sys.stderr.write(f"{message}\n" if isinstance(error, KNOWN) else trace)
-    if digest is not None:
+    if digest is not None and digest.why != message:
         sys.stderr.write(f"{digest.why}\n")
     path = os.environ.get(ERROR_FILE)
     if path:

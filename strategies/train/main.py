@@ -24,6 +24,7 @@ from strategies.plan.run_directory import (
 from strategies.plan.trust.preflight_report import Report
 from strategies.train.control import ControlWatch
 from strategies.train.data.batches import open_windows
+from strategies.train.deadline import Deadline
 from strategies.train.engine import Engine, engine_for
 from strategies.train.failures import report
 from strategies.train.farewell import leave_artifacts
@@ -32,6 +33,7 @@ from strategies.train.loop import train
 from strategies.train.mesh import Mesh, join, leave
 from strategies.train.trust.collective_digest import digest
 from strategies.train.trust.preflight import trust
+from strategies.train.trust.roll_call import RollCall
 from strategies.train.watching.metrics import MetricsLog
 
 # Modules that a run would import later; a test fails if this list is incomplete.
@@ -72,7 +74,7 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
     that the plan names.
     """
     directory = RunDirectory(run_dir)
-    mesh = None
+    mesh = deadline = None
     try:
         for folder in (directory.path, directory.checkpoints, directory.artifacts):
             folder.mkdir(parents=True, exist_ok=True)
@@ -80,27 +82,34 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
         run_plan = with_model(run_plan)
         windows = open_windows(run_plan, cache_folder())
         mesh = join(run_plan.plan, timeout_s=run_plan.collective_timeout_s)
-        if run_plan.preflight and mesh.world_size > 1:
-            prove(run_plan, directory, mesh)
+        if mesh.world_size > 1:
+            deadline = Deadline(mesh, directory)
+            deadline.start()
+            if run_plan.preflight:
+                prove(run_plan, directory, mesh, deadline)
         engine = engine or engine_for(run_plan.plan)
         kept_engines.append(engine)
         control = ControlWatch(directory.control if mesh.is_first else None)
         control.catch_signals()
         saved = train(run_plan, directory, windows, engine=engine, mesh=mesh, control=control)
+        if deadline is not None:
+            deadline.stop()
         leave()  # from here on no rank waits for another
         if saved is not None:
             control.release_signals()
             leave_artifacts(run_plan, directory, saved, windows, mesh.device)
     except Exception as error:  # the edge of the process: record, then end
+        if deadline is not None and not deadline.stopped.is_set():
+            deadline.stop()
         # The process group stays: to destroy it waits for kernels of NCCL that wait for this rank.
-        return report(error, None if mesh is None else digest(error, mesh))
+        return report(error, None if deadline is None else digest(error, deadline.inquiry))
     finally:
         if engine is not None:
             engine.close()
     return ExitCode.FINISHED
 
 
-def prove(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> None:
+def prove(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh, deadline: Deadline) -> None:
     """Let the ranks test each other. Raises PreflightFailed, which names the rank that fails."""
 
     def tell(report: Report) -> None:
@@ -110,7 +119,11 @@ def prove(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> None:
             with MetricsLog(directory.metrics) as metrics:
                 metrics.write(0, event="preflight", preflight_ms=report.seconds * 1e3)
 
-    trust(mesh, timeout_s=run_plan.collective_timeout_s, tell=tell)
+    def use(roll: RollCall) -> None:
+        deadline.preflight = roll
+
+    trust(mesh, timeout_s=run_plan.collective_timeout_s, tell=tell, begun=use)
+    deadline.preflight = None
 
 
 def cache_folder() -> Path:

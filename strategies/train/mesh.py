@@ -1,7 +1,9 @@
 """Place of a rank among the others, and the few operations that ranks do together."""
 
+import math
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 
@@ -16,6 +18,25 @@ from strategies.plan.planner import Plan
 from strategies.plan.words import counted
 
 SAVING_TIMEOUT = timedelta(hours=1)
+SAVING = "saving"  # name of the group of the thread that writes checkpoints
+# A rank gives up by a deadline of its own (deadline.py), which can name the rank that is missing.
+# The backend's timeout comes later, for the case that the deadline's thread is gone.
+BACKEND_LATER_S = 30.0
+NCCL_ENVIRONMENT = {
+    # NCCL's watchdog would abort the process when a peer is gone; errors of CUDA would abort it
+    # before the exception of the main thread is recorded.
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+}
+
+
+@dataclass
+class Timeout:
+    """Time that a rank waits for the others in a collective; changed in the course of a run."""
+
+    seconds: float = math.inf
+    since: float = 0.0
+    """Time of the last change, on the monotonic clock: no wait is counted from before it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +47,7 @@ class Mesh:
     rank: int
     device: torch.device
     num_nodes: int = 1
+    timeout: Timeout = field(default_factory=Timeout, compare=False)
 
     @property
     def world_size(self) -> int:
@@ -124,16 +146,20 @@ class Mesh:
         """
         if self.world_size == 1:
             return None
-        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=SAVING_TIMEOUT)
+        group: dist.ProcessGroup = dist.new_group(
+            backend="gloo", timeout=SAVING_TIMEOUT, group_desc=SAVING
+        )
         return group
 
     def set_timeout(self, seconds: float) -> None:
         """Set how many seconds this rank waits for the others, in every group except saving's."""
+        self.timeout.seconds, self.timeout.since = seconds, time.monotonic()
         if self.world_size > 1:
+            later = timedelta(seconds=seconds + BACKEND_LATER_S)
             saving = self.__dict__.get("saving_group")
             for group in list(_world.pg_map):
                 if group is not saving:
-                    _set_pg_timeout(timedelta(seconds=seconds), group)
+                    _set_pg_timeout(later, group)
 
     def gather(self, value: float) -> list[float]:
         """Return the value of every rank, on every rank. Slow: for the end of a run only."""
@@ -167,14 +193,21 @@ def join(plan: Plan, *, timeout_s: float) -> Mesh:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if world_size > 1:
+        for name, value in NCCL_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        # Its watchdog's own watchdog, which ends the process when a CUDA call blocks both.
+        heartbeat_s = str(max(480, round(2 * timeout_s)))
+        os.environ.setdefault("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", heartbeat_s)
         dist.init_process_group(
             "nccl" if plan.device == "cuda" else "gloo",
-            timeout=timedelta(seconds=timeout_s),
+            timeout=timedelta(seconds=timeout_s + BACKEND_LATER_S),
             device_id=device if plan.device == "cuda" else None,
         )
     # From the launcher, not from the plan: in a manual start all ranks may be on one machine.
     num_nodes = world_size // int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    return Mesh(layout=plan.layout, rank=rank, device=device, num_nodes=num_nodes)
+    mesh = Mesh(layout=plan.layout, rank=rank, device=device, num_nodes=num_nodes)
+    mesh.set_timeout(timeout_s)
+    return mesh
 
 
 def leave() -> None:

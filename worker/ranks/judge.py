@@ -89,7 +89,8 @@ class RankEvidence:
     @property
     def is_victim(self) -> bool:
         """True if it ended because of another rank."""
-        return self.cause in (Cause.TIMEOUT, Cause.PEER)
+        waited = self.error is not None and bool(self.error.why)
+        return waited or self.cause in (Cause.TIMEOUT, Cause.PEER)
 
 
 @dataclass(frozen=True)

@@ -9,33 +9,29 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
-import torch.distributed as dist
+import torch
 from pydantic import BaseModel, ConfigDict
-from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
 from torch.distributed import DistError
-from torch.distributed.distributed_c10d import (
-    PrefixStore,
-    _get_default_group,
-    _get_default_store,
-)
+from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from strategies.train.mesh import Mesh
-from strategies.train.trust.roll_call import LOOK_EVERY_S, RanksMissing, RollCall
+from strategies.train.trust.roll_call import LOOK_EVERY_S
 
 SIGNED = 20  # newest collectives of each group that a rank signs
-# Time for the others to sign, or to ask. Their own wait ends at about the same time; but if a
-# dozen processes share each core, seconds pass before one that was woken has signed.
+# Time for the others to hear and sign; they look every second. If a dozen processes share each
+# core, seconds pass before one that was woken has signed.
 ANSWER_S = 6.0
-NOTICE_S = 1.0  # for a rank to ask, if a connection broke before any rank can have timed out
-ASKED_AT_MOST_S = ANSWER_S + 4.0  # an asking rank may wait for the answers, then must read them
+NOTICE_S = 1.0  # for a rank to ask, if a connection broke
+INQUIRY_AT_MOST_S = 2 * ANSWER_S + 2.0
 TIMED_OUT = re.compile(r"Timed out waiting|[Ss]ocket timeout|monitoredBarrier")
 MISMATCH = re.compile(r"op\.preamble")  # gloo received a message of another collective
 BROKEN_OFF = re.compile(r"Connection (closed|reset)|Broken pipe|remote process exited")
-ASKED, READ = "asked", "read"  # counts of ranks that have asked, and that have read the answers
+ASKED, READ = "asked", "read"  # counts of ranks that take part, and that have read the answers
 SAME_ON_ALL = ("all_reduce", "broadcast")  # all ranks must pass equally many numbers
 
 
@@ -68,59 +64,111 @@ class Digest(BaseModel):
     """Positions of every rank that signed, the most recently used group first."""
 
 
-def digest(error: BaseException, mesh: Mesh) -> Digest | None:
+class Inquiry:
+    """Common search of the ranks for the one that they wait for.
+
+    A rank that waited in vain asks. Every rank that hears of it signs its position, then leaves:
+    the training is over.
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        """Connect to the store through which the ranks met, beside the main thread's connection."""
+        self.rank, self.world_size = mesh.rank, mesh.world_size
+        self.dump = recorder(mesh.device.type)
+        own = _get_default_store().clone()  # type: ignore[attr-defined]
+        self.store = PrefixStore("digest", own)
+
+    def is_open(self) -> bool:
+        """Return True if any rank has asked. Raises DistError if the store is gone."""
+        return bool(self.store.add(ASKED, 0) > 0)
+
+    def opens_within(self, seconds: float) -> bool:
+        """Wait until a rank asks; return False if none does in this time."""
+        until = time.monotonic() + seconds
+        while not self.is_open():
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOK_EVERY_S)
+        return True
+
+    def hold(self) -> Digest | None:
+        """Sign, and return who is missing; None if this rank has entered no collective.
+
+        Takes ANSWER_S if a rank does not sign. Raises DistError if the store is gone.
+        """
+        self.store.add(ASKED, 1)
+        mine = [one.model_dump() for one in positions(self.entries())]
+        self.store.set(f"positions/{self.rank}", json.dumps(mine))
+        until = time.monotonic() + ANSWER_S
+        while len(signed := self.signed()) < self.world_size and time.monotonic() < until:
+            time.sleep(LOOK_EVERY_S)
+        self.store.add(READ, 1)
+        self.stay_while_read()
+        return blame(signed, self.rank, frozenset(range(self.world_size)) - signed.keys())
+
+    def signed(self) -> dict[int, list[Position]]:
+        """Return the positions of the ranks that have signed."""
+        keys = {rank: f"positions/{rank}" for rank in range(self.world_size)}
+        return {
+            rank: [Position.model_validate(one) for one in json.loads(self.store.get(key))]
+            for rank, key in keys.items()
+            if self.store.check([key])
+        }
+
+    def stay_while_read(self) -> None:
+        """Wait until every rank that asked has read: the store may go with this rank."""
+        until = time.monotonic() + ANSWER_S
+        with suppress(DistError):
+            while self.store.add(READ, 0) < self.store.add(ASKED, 0):
+                if time.monotonic() > until:
+                    return  # one that asked has died meanwhile
+                time.sleep(LOOK_EVERY_S)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the newest collectives of this rank, by the flight recorder."""
+        entries: list[dict[str, Any]] = json.loads(self.dump(True, False)).get("entries", [])
+        return entries
+
+
+def recorder(device: str) -> Callable[[bool, bool], bytes]:
+    """Return the function that dumps the flight recorder of the device's backend as JSON."""
+    name = "_dump_nccl_trace_json" if device == "cuda" else "_dump_fr_trace_json"
+    dump: Callable[[bool, bool], bytes] = getattr(torch._C._distributed_c10d, name)
+    return dump
+
+
+def digest(error: BaseException, inquiry: Inquiry) -> Digest | None:
     """Find the ranks to blame for this rank's `error`; None if the rank did not wait in vain."""
-    if not isinstance(error, RuntimeError) or not dist.is_initialized():
+    if not isinstance(error, RuntimeError):
         return None
-    is_victim, is_mismatch = (kind.search(str(error)) for kind in (BROKEN_OFF, MISMATCH))
-    if not (is_victim or is_mismatch or TIMED_OUT.search(str(error))):
-        return None
-    store = PrefixStore("digest", _get_default_store())
-    roll = RollCall(
-        store,
-        rank=mesh.rank,
-        world_size=mesh.world_size,
-        timeout_s=ANSWER_S + (own_patience_s(mesh) if is_mismatch else 0.0),
-        name="roll",
-    )
-    try:
-        if not is_victim:
-            store.add(ASKED, 1)  # before anything else: others may be about to leave
-        entries = json.loads(_dump_fr_trace_json(True, False)).get("entries", [])
-        mine = [one.model_dump() for one in positions(entries)]
-        store.set(f"positions/{mesh.rank}", json.dumps(mine))
-        roll.enter("a digest")
-        if is_victim:
-            store.set(f"roll/failed/{mesh.rank}", "")
-            gave_up = waited_s(entries, time.time_ns()) > own_patience_s(mesh) / 2
-            stay_while_asked(store, ANSWER_S if gave_up else NOTICE_S)
-            return None
-        blamed = roll.find(error).ranks
-        signed = _signed(store, mesh.world_size)
-        store.add(READ, 1)
-    except (DistError, RanksMissing):
-        return None  # the store is gone with the rank that kept it, whose own failure says why
-    with suppress(DistError):
-        stay_while_asked(store)
-    return blame(signed, mesh.rank, blamed - signed.keys())  # a rank that signed late is not silent
+    if BROKEN_OFF.search(str(error)):
+        # A connection breaks if the other rank died, about which nobody asks, or has given up.
+        return in_time(lambda: inquiry.hold() if inquiry.opens_within(NOTICE_S) else None)
+    if MISMATCH.search(str(error)) or TIMED_OUT.search(str(error)):
+        return in_time(inquiry.hold)
+    return None
 
 
-def own_patience_s(mesh: Mesh) -> float:
-    """Return this rank's collective timeout in seconds; the others have the same."""
-    backend = _get_default_group()._get_backend(mesh.device)
-    return float(backend.options._timeout.total_seconds())
+def in_time(ask: Callable[[], Digest | None]) -> Digest | None:
+    """Return what `ask` returns; None if the store is gone, or does not answer any more."""
+    found: list[Digest | None] = []
 
+    def run() -> None:
+        with suppress(DistError):
+            found.append(ask())
 
-def waited_s(entries: Sequence[Mapping[str, Any]], now_ns: int) -> float:
-    """Return the seconds since this rank entered its last collective, by the flight recorder."""
-    last_ns = max((int(entry["time_created_ns"]) for entry in entries), default=now_ns)
-    return (now_ns - last_ns) / 1e9
+    asking = Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(INQUIRY_AT_MOST_S)
+    return found[0] if found else None
 
 
 def positions(entries: Sequence[Mapping[str, Any]]) -> list[Position]:
     """Return this rank's positions, by the flight recorder; the most recently used group first."""
     groups: dict[str, dict[int, str]] = {}
     for entry in entries:
+        if entry.get("is_p2p"):
+            continue
         number, description = entry["process_group"]
         group = "all ranks" if description == "default_pg" else str(description or number)
         kind = str(entry["profiling_name"]).rpartition(":")[2]
@@ -186,29 +234,3 @@ def apart(rank: int, mine: Position, other: int, there: Position) -> dict[int, s
     )
     never, last = ahead.named(behind.entered + 1), behind.entered
     return {late: f"rank {late} never entered {never}; the last that it entered is number {last:,}"}
-
-
-def _signed(store: PrefixStore, world_size: int) -> dict[int, list[Position]]:
-    keys = {rank: f"positions/{rank}" for rank in range(world_size)}
-    return {
-        rank: [Position.model_validate(one) for one in json.loads(store.get(key))]
-        for rank, key in keys.items()
-        if store.check([key])
-    }
-
-
-def stay_while_asked(store: PrefixStore, at_least_s: float = 0.0) -> None:
-    """Stay until every rank that asks has read, and `at_least_s` if none does.
-
-    The store may go with this rank. A connection breaks either because the other rank died, about
-    which nobody needs to ask, or because it timed out. In that case it asks, but not at once if
-    processes queue for a core.
-    """
-    began = time.monotonic()
-    while True:
-        asked, read = store.add(ASKED, 0), store.add(READ, 0)
-        if 0 < asked == read:
-            return
-        if time.monotonic() > began + (ASKED_AT_MOST_S if asked else at_least_s):
-            return  # nobody asks, or one that did has died meanwhile
-        time.sleep(LOOK_EVERY_S)

@@ -57,24 +57,37 @@ class PreflightFailed(Exception):
     """Ranks that cannot be trusted; the message names them and says why."""
 
 
-def trust(mesh: Mesh, *, timeout_s: float, tell: Callable[[Report], None]) -> None:
+def trust(
+    mesh: Mesh,
+    *,
+    timeout_s: float,
+    tell: Callable[[Report], None],
+    begun: Callable[[RollCall], None] = lambda roll: None,
+) -> None:
     """Do the quick preflight and pass its report to `tell`. Raises PreflightFailed naming the rank.
+
+    `begun` gets the roll call, for a thread that watches the time.
 
     Collectives have `timeout_s` again afterwards. A slow rank alone is not a reason to refuse: ten
     collectives cannot tell it from a busy moment.
     """
     short_s = min(QUICK_TIMEOUT_S, timeout_s)
     mesh.set_timeout(short_s)
-    report = quick(mesh, timeout_s=short_s)
+    report = quick(mesh, timeout_s=short_s, begun=begun)
     mesh.set_timeout(timeout_s)
     tell(report)
     if report.failures:
         raise PreflightFailed(f"preflight: {'; '.join(report.failures[:3])}")
 
 
-def quick(mesh: Mesh, *, timeout_s: float = QUICK_TIMEOUT_S) -> Report:
+def quick(
+    mesh: Mesh,
+    *,
+    timeout_s: float = QUICK_TIMEOUT_S,
+    begun: Callable[[RollCall], None] = lambda roll: None,
+) -> Report:
     """Run each collective once in the default process group; called by all ranks together."""
-    return examine(quick_list(), device=mesh.device, timeout_s=timeout_s, repeats=1)
+    return examine(quick_list(), device=mesh.device, timeout_s=timeout_s, repeats=1, begun=begun)
 
 
 def examine(
@@ -84,6 +97,7 @@ def examine(
     timeout_s: float,
     repeats: int = REPEATS,
     done: Callable[[int], None] = lambda number: None,
+    begun: Callable[[RollCall], None] = lambda roll: None,
 ) -> Report:
     """Run the checks in the default process group; return the same report on every live rank.
 
@@ -98,6 +112,7 @@ def examine(
         timeout_s=timeout_s,
         name=f"preflight-{next(numbered)}",
     )
+    begun(roll)
     rank = Examiner(roll, device, repeats)
     try:
         everyone = rank.examine(checks, done)

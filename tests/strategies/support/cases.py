@@ -27,7 +27,8 @@ from torch.utils.checkpoint import checkpoint
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import RunDirectory
 from strategies.plan.spec import GradientCompression, Precision
-from strategies.train import farewell, main
+from strategies.train import farewell
+from strategies.train import mesh as mesh_module
 from strategies.train.checkpoints.checkpoint import Progress, save_checkpoint
 from strategies.train.engine import Batch, Engine, HeldBytes, engine_for
 from strategies.train.engines.local_sgd import LocalSgdEngine
@@ -43,7 +44,6 @@ from strategies.train.models.attention import attend
 from strategies.train.models.loss import IGNORED, token_loss_sum
 from strategies.train.parallel.context import ContextAttention
 from strategies.train.parallel.ddp import Replication
-from strategies.train.trust.collective_digest import Digest, digest
 from strategies.train.watching.phases import Phase, phase
 from strategies.train.watching.probe import Probe
 from tests.strategies.support.training_runs import make_run_plan, make_spec
@@ -220,29 +220,16 @@ class SkippingEngine(SpmdEngine):
         return norm
 
 
-class SlowToAskEngine(SkippingEngine):
-    """Rank 1 also gives up first, and 2 s pass before it asks who is to blame, as where dozens of
-    processes want its core. Rank 0, whose connection has broken off, keeps the list."""
+class SleepingEngine(SpmdEngine):
+    """Rank 1 never comes out of step 8; its other threads go on."""
 
-    first_to_give_up = 1
+    steps = 0
 
     def clip(self, max_norm: float, loss_scale: float = 1.0) -> Tensor:
-        if self.steps == 7 and dist.get_rank() == self.first_to_give_up:
-            self.mesh.set_timeout(1.5)  # of the 2 s that all wait
-        if self.steps == 7 and dist.get_rank() == 1:
-            main.digest = late_digest
+        self.steps += 1
+        if self.steps == 8 and dist.get_rank() == 1:
+            threading.Event().wait()
         return super().clip(max_norm, loss_scale)
-
-
-class SlowToAnswerEngine(SlowToAskEngine):
-    """Rank 0 gives up first and asks; 2 s pass before rank 1 answers."""
-
-    first_to_give_up = 0
-
-
-def late_digest(error: BaseException, mesh: Mesh) -> Digest | None:
-    time.sleep(2.0)
-    return digest(error, mesh)
 
 
 class TerminatedEngine(Terminated, SpmdEngine):
@@ -442,6 +429,7 @@ def wait_in_vain(timeout_s: float) -> int:
     mesh = Mesh(layout, dist.get_rank(), torch.device("cpu"))
     lines = [mesh.along("replicate"), mesh.along("tensor")]
     mesh.barrier()
+    mesh_module.BACKEND_LATER_S = 0.0
     mesh.set_timeout(timeout_s)
     for line in lines:
         assert line is not None

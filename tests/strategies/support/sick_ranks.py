@@ -163,6 +163,19 @@ def hangs(listed: list[Check], out: str) -> tuple[list[Check], Done]:
     return listed, at(3, hang)
 
 
+def sleeps_inside(listed: list[Check], out: str) -> tuple[list[Check], Done]:
+    """Stands still as it enters the first all_gather, until rank 0 has given up."""
+    given_up = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1] / "rank-0/error.json"
+
+    def sleep(*_: Any, **__: Any) -> None:
+        while not given_up.exists():
+            time.sleep(0.01)
+        kill()
+
+    dist.all_gather_single = sleep
+    return listed, nothing
+
+
 def wrong_value(listed: list[Check], out: str) -> tuple[list[Check], Done]:
     """Its memory flips a bit in every reduce_scatter."""
 
@@ -201,6 +214,7 @@ SICKNESSES = {
         dies_between,
         dies_inside,
         hangs,
+        sleeps_inside,
         wrong_value,
         other_bits,
         other_dtype,

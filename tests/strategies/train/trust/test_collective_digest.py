@@ -7,14 +7,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import ExitCode
 from strategies.train.mesh import Mesh
-from strategies.train.trust.collective_digest import Digest, Position, blame, digest, positions
+from strategies.train.trust.collective_digest import (
+    Digest,
+    Inquiry,
+    Position,
+    blame,
+    digest,
+    positions,
+)
 from tests.strategies.support.training_runs import WarmRanks, make_run_plan, make_spec
 from worker.ranks.judge import Evidence, RankEvidence, judge
 from worker.ranks.launch import read_error
@@ -133,11 +142,11 @@ def test_a_rank_that_fails_when_the_store_is_gone_tells_its_own_error_alone() ->
         store = dist.TCPStore("127.0.0.1", int(keeper.stdout.readline()), is_master=False)
         dist.init_process_group("gloo", store=store, rank=0, world_size=1)
         try:
+            inquiry = Inquiry(Mesh(Layout(), 0, torch.device("cpu")))
             keeper.kill()
             keeper.wait()
-            mesh = SimpleNamespace(rank=0, world_size=1, device="cpu")
-            error = RuntimeError("Connection closed by peer")
-            assert digest(error, cast(Mesh, mesh)) is None
+            for message in ("Connection closed by peer", "Timed out waiting 10ms for recv"):
+                assert digest(RuntimeError(message), inquiry) is None
         finally:
             dist.destroy_process_group()
 
@@ -173,6 +182,12 @@ def test_a_stopped_rank_is_named_with_the_collective(
         time.sleep(0.01)
     os.kill(started.pids[1], signal.SIGKILL)
     codes = started.wait()
+    assert codes == [ExitCode.STALLED, -signal.SIGKILL]
+    said = (warm.logs / "rank-0" / "stderr.log").read_text()
+    assert "Thread 0x" in said  # the stacks of a rank that waits in a call of C++
+    assert "loop.py" in said
+    kept = json.loads(run.directory.collectives(0).read_text())
+    assert kept["entries"][-1]["retired"] is False
     digest = json.loads(error_of(warm, 0).read_text())["digest"]
     assert digest["missing"] == [1]
     assert "rank 1 did not come to all_reduce of " in digest["why"]
@@ -186,14 +201,51 @@ def test_a_stopped_rank_is_named_with_the_collective(
 
 
 @pytest.mark.gloo
-@pytest.mark.parametrize("engine", ["SkippingEngine", "SlowToAskEngine", "SlowToAnswerEngine"])
-def test_a_rank_that_takes_another_collective_is_named_with_both(
-    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path, engine: str
+def test_a_rank_that_sleeps_is_named_and_its_own_stack_is_kept(
+    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:
     run_plan = make_run_plan(
         make_spec(**ENDLESS), ranks=2, collective_timeout_s=PATIENT_S, **ragged
     )
-    run, started = warm.start_training(run_plan, tmp_path / "run", engine=engine)
+    _, started = warm.start_training(run_plan, tmp_path / "run", engine="SleepingEngine")
+    codes = started.wait()
+    assert codes == [ExitCode.STALLED] * 2, warm.said()
+    verdict = judged(warm, dict(enumerate(codes)), 7)
+    assert (verdict.outcome, verdict.culprit_rank) == ("stalled", 1)
+    assert verdict.reason.startswith("Rank 1 never entered all_reduce of "), verdict
+    assert "in clip" in (warm.logs / "rank-1" / "stderr.log").read_text()
+
+
+@pytest.mark.gloo
+@pytest.mark.slow
+def test_a_stopped_rank_that_keeps_the_list_is_named(
+    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    run_plan = make_run_plan(
+        make_spec(**ENDLESS), ranks=2, collective_timeout_s=PATIENT_S, **ragged
+    )
+    run, started = warm.start_training(run_plan, tmp_path / "run")
+    until = time.monotonic() + 60
+    while not run.directory.metrics.exists() or len(run.series("loss")) < 8:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(started.pids[0], signal.SIGSTOP)
+    while not error_of(warm, 1).exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(started.pids[0], signal.SIGKILL)
+    assert started.wait() == [-signal.SIGKILL, ExitCode.STALLED]
+    assert warm.error(1)["digest"]["missing"] == [0]
+
+
+@pytest.mark.gloo
+def test_a_rank_that_takes_another_collective_is_named_with_both(
+    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    run_plan = make_run_plan(
+        make_spec(**ENDLESS), ranks=2, collective_timeout_s=PATIENT_S, **ragged
+    )
+    run, started = warm.start_training(run_plan, tmp_path / "run", engine="SkippingEngine")
     codes = started.wait()
     assert all(codes), warm.said()
     step = int(run.series("step")[-1])
