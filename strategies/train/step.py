@@ -22,6 +22,7 @@ from strategies.train.engine import Engine
 from strategies.train.guards import require_finite_gradient, require_finite_loss, require_no_spike
 from strategies.train.mesh import Mesh
 from strategies.train.precision import LossScale
+from strategies.train.transfer import HostCopy
 from strategies.train.watching.phases import Phase, phase
 
 
@@ -48,24 +49,6 @@ class Step(NamedTuple):
     data_time_s: float
     time_s: float
     """Time of the whole step; for values that are read late, since the previous step's were."""
-
-
-class HostCopy:
-    """Small tensor on its way to the host; the copy does not keep the device from computing."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = values.to("cpu", non_blocking=True)  # from a GPU to pinned memory
-        self.arrived: torch.cuda.Event | None = None
-        if values.is_cuda:
-            self.arrived = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            self.arrived.record()
-
-    def read(self) -> list[float]:
-        """Wait for the copy, but not for what the device was given after it."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        numbers: list[float] = self.values.tolist()
-        return numbers
 
 
 class UnreadStep(NamedTuple):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
 from strategies.plan.data.corpus import BadData, Integers, open_corpus
@@ -23,6 +22,7 @@ from strategies.plan.words import counted
 from strategies.train.data.sampling import Order
 from strategies.train.engine import Batch
 from strategies.train.models.loss import IGNORED
+from strategies.train.transfer import to_device
 
 __all__ = ["BadData", "HeldOut", "TrainingData", "Windows", "open_windows", "prepare"]
 
@@ -166,7 +166,9 @@ def read_images(
     """Return pixels (B, 1, P), float32, and labels (B, 1), int64."""
     labels = np.where(lengths > 0, images.labels[numbers].astype(np.int64), IGNORED)
     pixels_B1P = torch.from_numpy(images.inputs(numbers))
-    return Batch(sent(pixels_B1P, device), sent(torch.from_numpy(labels).unsqueeze(1), device))
+    return Batch(
+        to_device(pixels_B1P, device), to_device(torch.from_numpy(labels).unsqueeze(1), device)
+    )
 
 
 def read_batch(
@@ -187,19 +189,8 @@ def read_batch(
         no_label = no_label | ~windows.learned[places[:, 1:]]
     if documents is not None:
         no_label = no_label | (documents[:, 1:] != documents[:, :-1])
-        documents_BT = sent(torch.from_numpy(documents[:, :-1].copy()), device)
+        documents_BT = to_device(torch.from_numpy(documents[:, :-1].copy()), device)
     labels_BT = tokens[:, 1:]
     if no_label.any():
         labels_BT = labels_BT.masked_fill(torch.from_numpy(no_label), IGNORED)
-    return Batch(sent(tokens[:, :-1], device), sent(labels_BT, device), documents_BT)
-
-
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on a device; on a GPU without waiting for the copy.
-
-    From pinned memory a copy takes its turn in the GPU's queue. torch hands pinned memory out again
-    only after the copies from it have ended, so a few buffers take turns.
-    """
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+    return Batch(to_device(tokens[:, :-1], device), to_device(labels_BT, device), documents_BT)

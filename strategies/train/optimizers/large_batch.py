@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from strategies.train.gradients import norm_of, num_shards, own_part
+from strategies.train.transfer import to_device
 
 TRUST = 0.001  # LARS's coefficient: at rate 1, a matrix moves by a thousandth of its norm
 LAMB_EPSILON = 1e-6
@@ -130,7 +131,7 @@ def whole_norms(
     if isinstance(parameters[0], DTensor):
         ranks = parameters[0].device_mesh
         copies = [ranks.size() // num_shards(parameter) for parameter in parameters]
-        squares /= torch.tensor(copies + copies, device=squares.device)
+        squares /= to_device(torch.tensor(copies + copies), squares.device)
         for axis in range(ranks.ndim):
             dist.all_reduce(squares, group=ranks.get_group(axis))
     norms = squares.sqrt()

@@ -22,6 +22,7 @@ from strategies.train.optimizers.large_batch import (
     parameters_of,
     with_gradient,
 )
+from strategies.train.transfer import to_device
 
 BLOCK = 1024
 EPSILON = 1e-8
@@ -72,7 +73,7 @@ def update(rows: Sequence[Sequence[Tensor]], step: int, group: Group) -> None:
     cut = cut_into_blocks(tuple(row[0].numel() for row in rows), device)
     rate, (beta1, beta2) = group["lr"], group["betas"]
     adamw[(len(cut.tensor_of),)](
-        torch.tensor(addresses, device=device),
+        to_device(torch.tensor(addresses), device),
         *cut,
         len(rows),
         rate * group["weight_decay"],

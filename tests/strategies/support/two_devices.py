@@ -16,12 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from strategies.plan.planner import Plan, plan
+from strategies.plan.run_directory import Action
 from strategies.plan.spec import TrainSpec
 from strategies.train.engine import Batch, Engine, engine_for
 from strategies.train.engines.zero import ZeroEngine
 from strategies.train.init import seed_of
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import token_loss_sum
+from strategies.train.step import add_up
 from tests.strategies.support.training_runs import HARDWARE, make_spec
 
 HOST = torch.device("cpu")
@@ -76,12 +78,16 @@ def planned(**changes: Any) -> tuple[TrainSpec, Plan]:
     return spec, found
 
 
-def take_steps(engine: Engine, batch: Batch) -> None:
-    """Call every method of an engine as the loop does."""
+def take_steps(engine: Engine, batch: Batch, mesh: Mesh) -> None:
+    """Call every method of an engine as the loop does.
+
+    A fake tensor raises if its number is asked for, so nothing here waits for the device.
+    """
     for last in (engine.skip, lambda: engine.step(1e-3)):
-        engine.forward_backward([batch, batch], 3.0)
+        share = engine.forward_backward([batch, batch], 3.0)
         norm = engine.clip(1.0, 2.0)
         assert norm.device == batch.inputs_BT.device
+        assert add_up(share, norm, Action.STOP, mesh).device == norm.device
         last()
     engine.load(engine.state())
     assert engine.held().optimizer > 0
@@ -94,8 +100,9 @@ def whole_steps(changes: list[dict[str, Any]]) -> int:
         for each in changes:
             spec, found = planned(**each)
             engine, tokens = engine_for(found), torch.zeros(2, 48, dtype=torch.int64, device=device)
-            engine.setup(spec, found, Mesh(found.layout, 0, device), seed_of(spec))
-            take_steps(engine, Batch(tokens, tokens))
+            mesh = Mesh(found.layout, 0, device)
+            engine.setup(spec, found, mesh, seed_of(spec))
+            take_steps(engine, Batch(tokens, tokens), mesh)
     return 0
 
 
