@@ -4,14 +4,12 @@ import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pynvml
-
 from strategies.plan.compilers import why_no_compiler
 from strategies.plan.torch_builds import Capability
 from trainyard.doctor import Examiner, Finding
 from worker.gpus.amd import NOT_USED, count_amd_gpus
+from worker.gpus.nvml import Nvml, Reading
 from worker.gpus.torch_build import TorchBuild, driver_and_capabilities, installed_build
-from worker.shipping.inventory import list_gpus
 
 finding = Examiner("node")
 
@@ -27,7 +25,7 @@ def examine_gpus() -> Iterator[Finding]:
     driver, capabilities = driver_and_capabilities()
     build = installed_build()
     yield about_torch(build, driver, capabilities)
-    yield _about_gpus(driver)
+    yield from about_gpus(_read_devices(), driver)
     if isinstance(build, TorchBuild) and driver:
         yield about_sight(build, len(capabilities))
     num_amd = count_amd_gpus()
@@ -53,6 +51,31 @@ def about_torch(
     if verdict.why:
         return finding("torch", "fail", f"{found}: {verdict.why}", verdict.todo)
     return finding("torch", "ok", found)
+
+
+def about_gpus(reading: Reading, driver: str) -> Iterator[Finding]:
+    """Report the GPUs that answer, and the reason for each that is not fit for jobs."""
+    if reading.error:
+        yield finding("gpus", "fail", "the driver does not answer", reading.error)
+    elif not reading.devices and not reading.num_silent:
+        yield finding("gpus", "ok", "none: CPU slots are offered")
+    else:
+        names = ", ".join(sorted({device.name for device in reading.devices if device.name}))
+        fit = [device for device in reading.devices if device.fault is None]
+        found = f"{len(fit)} fit for jobs ({names}), driver {driver}"
+        yield finding("gpus", "ok" if fit else "fail", found, "" if fit else "See the next lines.")
+    for device in reading.devices:
+        if device.fault is not None:
+            yield finding(
+                "gpus", "warn", f"{device.uuid}: {device.fault.health}", device.fault.reason
+            )
+    if reading.num_silent:
+        yield finding(
+            "gpus",
+            "warn",
+            f"{reading.num_silent} do not tell even their UUID",
+            "Look for Xid in dmesg on the node, and reboot it.",
+        )
 
 
 def about_sight(build: TorchBuild, num_gpus: int) -> Finding:
@@ -109,25 +132,9 @@ def about_compiler(*, has_gpus: bool) -> Finding:
     )
 
 
-def _about_gpus(driver: str) -> Finding:
-    gpus = list_gpus()
-    if gpus:
-        names = ", ".join(sorted({gpu.name for gpu in gpus}))
-        return finding("gpus", "ok", f"{len(gpus)} ({names}), driver {driver}")
-    if any(DEV.glob("nvidia[0-9]*")):
-        return finding(
-            "gpus",
-            "fail",
-            f"GPU devices exist, but the driver does not answer{_error_of_driver()}",
-            "Run nvidia-smi to see the cause; after an update of the driver, reboot.",
-        )
-    return finding("gpus", "ok", "none: CPU slots are offered")
-
-
-def _error_of_driver() -> str:
+def _read_devices() -> Reading:
+    nvml = Nvml()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return f": {error}"
-    pynvml.nvmlShutdown()
-    return ""
+        return nvml.read()
+    finally:
+        nvml.close()

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.states import GpuHealth
 from standalone.doctor_gpus import (
     about_compiler,
+    about_gpus,
     about_locked_memory,
     about_sight,
     about_torch,
@@ -15,6 +17,7 @@ from standalone.doctor_gpus import (
 )
 from strategies.plan.torch_builds import Capability
 from worker.gpus.amd import count_amd_gpus
+from worker.gpus.nvml import Device, Fault, Reading
 from worker.gpus.torch_build import TorchBuild, installed_build
 
 A100, V100 = (8, 0), (7, 0)
@@ -49,6 +52,19 @@ def test_torch_is_compared_with_the_driver_and_the_gpus(
 def test_versions_are_named() -> None:
     found = about_torch(PYPI, "580.65.06", [A100])
     assert found.found == "2.13.0+cu130 for CUDA 13.0, NCCL 2.29.7"
+
+
+def test_each_gpu_that_is_not_fit_is_told_with_its_reason() -> None:
+    lost = Device("GPU-2", fault=Fault(GpuHealth.LOST, "Reboot the node."))
+    fit = Device("GPU-1", name="NVIDIA A100-SXM4-40GB", memory_gib=40)
+    whole, broken, silent = about_gpus(Reading((fit, lost), num_silent=1), "580.65.06")
+    assert (whole.level, broken.level, silent.level) == ("ok", "warn", "warn")
+    assert whole.found == "1 fit for jobs (NVIDIA A100-SXM4-40GB), driver 580.65.06"
+    assert (broken.found, broken.todo) == ("GPU-2: lost", "Reboot the node.")
+    [none] = about_gpus(Reading(), "")
+    assert (none.level, none.found) == ("ok", "none: CPU slots are offered")
+    [dead] = about_gpus(Reading(error="The driver was updated. Reboot the node."), "")
+    assert (dead.level, "Reboot" in dead.todo) == ("fail", True)
 
 
 def test_gpus_that_torch_does_not_see_are_counted() -> None:
