@@ -61,6 +61,8 @@ def _train(
     _wait_for_node(client, up)
     job = client.jobs.create(example)
     console.print(f"Submitted [bold]{job.name}[/]: {client.url}/jobs/{job.id}", soft_wrap=True)
+    for line in job.plan.warnings:
+        console.print(f"Its plan: {line}", soft_wrap=True, markup=False)
     finished = follow(client, job.id, console)
     show_summary(finished.job, console, losses=finished.losses)
     return finished.succeeded

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import httpx2
@@ -116,10 +117,20 @@ def describe(data: DataDirectory, listener: socket.socket) -> Processes:
                 "TRAINYARD_API_URL": url,
                 "TRAINYARD_REDIS_URL": redis_url,
                 "TRAINYARD_DATA": str(data.node),
+                # A worker that finds no GPU offers its CPU slots, which such a torch can use.
+                **({"CUDA_VISIBLE_DEVICES": ""} if torch_lacks_cuda() else {}),
             },
         ),
         url=url,
     )
+
+
+def torch_lacks_cuda() -> bool:
+    """Return True if the installed torch is a build for the CPU alone."""
+    try:
+        return version("torch").endswith("+cpu")
+    except PackageNotFoundError:
+        return False
 
 
 def answers(url: str) -> bool:

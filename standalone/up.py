@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 from sqlalchemy import select
 
@@ -20,10 +21,18 @@ from core.tables.nodes import Node
 from core.wire.doorbell import Doorbell
 from standalone import valkey
 from standalone.data_directory import DataDirectory
-from standalone.processes import FIRST_PORT, Processes, describe, interrupt_on_signals, listen
+from standalone.processes import (
+    FIRST_PORT,
+    Processes,
+    describe,
+    interrupt_on_signals,
+    listen,
+    torch_lacks_cuda,
+)
 from strategies.plan.words import counted
 
 LOCAL_NODE = "this-machine"
+NVIDIA = Path("/dev/nvidiactl")
 SAVE_DEADLINE_S = 90.0  # for the jobs to save and stop after Ctrl-C
 ACTOR = "trainyard up"
 
@@ -73,6 +82,11 @@ def _greet(database: Database, data: DataDirectory, processes: Processes, say: S
         say(
             "Set a password on your account page. For another link: trainyard "
             f"login-link{data.option}"
+        )
+    if torch_lacks_cuda() and NVIDIA.exists():
+        say(
+            "The installed torch was built without CUDA, so jobs compute on this machine's CPU and "
+            "its GPUs are not used. docs/gpus.md names the build to install."
         )
     say("Ctrl-C saves the running jobs and stops; the next `trainyard up` resumes them.")
 
