@@ -35,6 +35,7 @@ from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
 from strategies.train.optimizers.optimizer import build_optimizer, set_learning_rate
+from strategies.train.parallel.compiling import compile_layers
 from strategies.train.parallel.recompute import forget_activations
 from strategies.train.precision import compute_in
 from strategies.train.watching.phases import Phase, phase
@@ -109,6 +110,8 @@ class ZeroEngine:
         designed = dict(model.named_weights())
         self.optimizer = build_optimizer(designed.values(), spec.training)
         forget_activations(model, spec.activation_checkpointing)
+        if spec.compile:
+            compile_layers(model, mesh.device)
         compute_in(spec.precision, model, mesh.device)
         if self.stage == 3:
             save_weights_whole(model)

@@ -20,18 +20,15 @@ def rotary_table(
     base: float = ROTARY_BASE,
     scaling: RopeScaling | None = None,
 ) -> Tensor:
-    """Return complex numbers of length 1, (T, 1, D/2): the rotation of each pair of features.
-
-    Complex, because one complex product costs a third of the same rotation in real numbers.
-    """
+    """Return cosine and sine of each pair's angle, (T, 1, D/2, 2)."""
     exponents = torch.arange(0, head_width, 2, dtype=torch.float64, device=device) / head_width
     positions = torch.arange(sequence_length, dtype=torch.float64, device=device)
     frequencies = base**-exponents
     if scaling is not None:
         frequencies = stretched(frequencies, scaling)
     angles = torch.outer(positions, frequencies)
-    complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
-    return torch.polar(torch.ones_like(angles), angles).to(complex_dtype).unsqueeze(1)
+    wide = torch.promote_types(dtype, torch.float32)
+    return torch.stack((angles.cos(), angles.sin()), dim=-1).to(wide).unsqueeze(1)
 
 
 def stretched(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
@@ -47,10 +44,19 @@ def stretched(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
 
 
 def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
-    """Rotate neighbouring pairs of features by their position's angle; keeps (B, T, H, D)."""
-    wide = x_BTHD.to(rotation.real.dtype)  # half precision has no complex numbers
-    pairs = torch.view_as_complex(wide.view(*x_BTHD.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rotation).flatten(-2).to(x_BTHD.dtype)
+    """Rotate neighbouring pairs of features by their position's angle; keeps (B, T, H, D).
+
+    Eagerly by one complex product, which costs a third of the same in real numbers (measured on a
+    CPU); in real numbers where it is compiled, because torch generates no complex kernels.
+    """
+    pairs = x_BTHD.to(rotation.dtype).unflatten(-1, (-1, 2))
+    if torch.compiler.is_compiling():
+        (x, y), (cosine, sine) = pairs.unbind(-1), rotation.unbind(-1)
+        turned = torch.stack((x * cosine - y * sine, x * sine + y * cosine), dim=-1)
+    else:
+        product = torch.view_as_complex(pairs) * torch.view_as_complex(rotation)
+        turned = torch.view_as_real(product)
+    return turned.flatten(-2).to(x_BTHD.dtype)
 
 
 def attend(
