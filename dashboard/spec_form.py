@@ -232,6 +232,9 @@ def _field(
     if len(options) > 1:
         kind = "text"  # a number or a word, such as auto
     choices = tuple(str(one) for one in shape.get("enum", []))
+    if len(options) > 1 and shape.get("type") == "boolean":
+        words = (word for one in options for word in one.get("enum", []))
+        choices = ("true", "false", *words)
     default = part.get("default")
     return Field(
         path=path,
@@ -288,7 +291,7 @@ def _value(text: str, field: Field) -> object:
     """The text as the field's type; as it is where it is none, so that the API can say so."""
     if not text:
         return None
-    if field.kind == "flag":
+    if field.kind == "flag" or (field.choices and text in ("true", "false")):
         return text == "true"
     if field.kind == "words":
         return [_number(word.strip()) for word in text.split(",") if word.strip()]

@@ -546,11 +546,15 @@ class Plan(View):
     """Changes that would make the job fit; empty if it fits."""
     capacity_gib: float = 0.0
     """Memory available per rank: nine tenths of its GPU, or of its share of the host's RAM."""
+    compiles: bool = False
+    """True if layers run as generated kernels."""
     cost: Cost | None = None
     """Cost of the run; None in plans made before costs were computed."""
+    deterministic: bool = False
     files: tuple[MemoryTerm, ...] = ()
     """Disk space per node for state offloaded to files (nvme)."""
     fits: bool = False
+    float32_matmul: str = "exact"
     global_batch_size: int = 0
     gradient_accumulation_steps: int = 0
     host_memory: tuple[MemoryTerm, ...] = ()

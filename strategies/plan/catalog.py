@@ -8,6 +8,7 @@ from typing import Literal
 
 from strategies.plan.layout import Layout
 from strategies.plan.spec import (
+    Float32Matmul,
     GradientCompression,
     ModelName,
     OptimizerName,
@@ -81,7 +82,8 @@ def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
     """Return the promise of a run's loss curve: the weakest of its parts."""
     technique = TECHNIQUES.get(strategy)
     by_strategy: ResultClass = "exact" if technique is None else technique.result_class
-    by_precision: ResultClass = "band" if spec.precision in HALF_PRECISION else "exact"
+    rounded = spec.precision in HALF_PRECISION or multiplies_in_tf32(spec)
+    by_precision: ResultClass = "band" if rounded else "exact"
     by_sampling: ResultClass = "exact" if spec.data.sampling is Sampling.GLOBAL else "exempt"
     rounds = spec.training.optimizer is OptimizerName.ADAMW_8BIT
     by_optimizer: ResultClass = "exempt" if rounds else "exact"
@@ -89,6 +91,12 @@ def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
     by_gradients: ResultClass = "exact" if gradients == (GradientCompression.NONE, 0) else "exempt"
     parts = by_strategy, by_precision, by_sampling, by_optimizer, by_gradients
     return max(parts, key=RESULT_CLASSES.index)
+
+
+def multiplies_in_tf32(spec: TrainSpec) -> bool:
+    """Return True if float32 products may be rounded to TF32."""
+    is_float32 = spec.precision is Precision.FLOAT32
+    return is_float32 and spec.float32_matmul is Float32Matmul.TF32
 
 
 def engine_path(strategy: Strategy, layout: Layout) -> str:

@@ -25,14 +25,22 @@ from strategies.plan.layout import AXES, Layout
 from strategies.plan.learning_rate import scaling_policy
 from strategies.plan.rules.adapters import nothing_to_adapt
 from strategies.plan.rules.layout import DEGREE_FIELDS
-from strategies.plan.rules.precision import emulated
+from strategies.plan.rules.precision import emulated, unused_tf32
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.rules.zero import computed_in_float32, swapping_is_compiled
 from strategies.plan.shapes import count_trained, parameters_of, tokens_per_sample
-from strategies.plan.spec import AUTO, ModelName, ParallelismSpec, Strategy, TrainSpec
+from strategies.plan.spec import (
+    AUTO,
+    Float32Matmul,
+    ModelName,
+    ParallelismSpec,
+    Strategy,
+    TrainSpec,
+)
 from strategies.plan.words import counted
 
 DOES_NOT_FIT = "does_not_fit"
+COMPILING_PAYS_S = 600.0  # compiling takes about a minute
 MOST_REMEDIES = 3  # in a sentence; the plan's table has them all
 TRIED_BY_AUTO = (Strategy.FSDP, Strategy.HSDP, Strategy.TENSOR, Strategy.PIPELINE)
 MOST_CPU_RANKS = (
@@ -62,6 +70,10 @@ class Plan(BaseModel):
     strategy: Strategy
     layout: Layout
     device: Literal["cpu", "cuda"]
+    compiles: bool = False
+    """True if layers run as generated kernels."""
+    float32_matmul: Float32Matmul = Float32Matmul.EXACT
+    deterministic: bool = False
     world_size: int
     nodes: int
     ranks_per_node: int
@@ -177,8 +189,10 @@ def settle(
             spec, lambda resolved: planned(with_micro_batch(resolved, planned)[0]), world_size
         )
         why.append(reason)
-    spec, reason = with_micro_batch(spec, planned)
-    return spec, [*why, *([reason] if reason else [])]
+    for decide in (with_micro_batch, with_compile):
+        spec, reason = decide(spec, planned)
+        why += [reason] if reason else []
+    return spec, why
 
 
 def resolve(
@@ -206,6 +220,7 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
     policy = scaling_policy(spec.training)
     warnings = [] if policy is None else [policy]
     warnings.extend(emulated(spec.precision, hardware))
+    warnings.extend(unused_tf32(spec, hardware))
     warnings.extend(computed_in_float32(resolved))
     warnings.extend(swapping_is_compiled(resolved))
     warnings.extend(nothing_to_adapt(spec))
@@ -226,6 +241,9 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
         strategy=resolved.strategy,
         layout=layout,
         device=hardware.device,
+        compiles=spec.compile is True,
+        float32_matmul=spec.float32_matmul,
+        deterministic=spec.deterministic,
         world_size=resolved.world_size,
         nodes=resolved.nodes,
         ranks_per_node=resolved.ranks_per_node,
@@ -383,6 +401,27 @@ def with_micro_batch(
         f"auto chose micro_batch_size {fitting}: the largest power of two that divides a rank's "
         f"{samples} samples and fits"
     )
+
+
+def with_compile(spec: TrainSpec, planned: Callable[[TrainSpec], Plan]) -> tuple[TrainSpec, str]:
+    """Return the spec with or without compiled layers, and the reason if a GPU could use them.
+
+    They are compiled where no rule objects, if the run is long enough to pay for it. The layers of
+    an image model differ, and would be compiled one by one.
+    """
+    if spec.compile != AUTO:
+        return spec, ""
+    off = spec.model_copy(update={"compile": False})
+    compiled = spec.model_copy(update={"compile": True})
+    found = planned(compiled)
+    if found.device == "cpu" or spec.model.name.reads_images:
+        return off, ""
+    why = [problem.message for problem in found.problems if problem.param == "compile"]
+    if why:
+        return off, f"auto left compile off: {why[0]}"
+    if found.step_s is not None and found.step_s * spec.training.steps < COMPILING_PAYS_S:
+        return off, ""
+    return compiled, "auto chose compile: kernels are generated for each layer in the first steps"
 
 
 def resolve_layout(spec: TrainSpec, strategy: Strategy, world_size: int) -> Layout:

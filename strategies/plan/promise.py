@@ -40,6 +40,8 @@ class Promise:
     result_class: ResultClass
     precision: Precision
     strategy: Strategy
+    tf32: bool = False
+    """True if float32 products are rounded as in float16."""
 
     @property
     def tolerance(self) -> Tolerance | None:
@@ -48,7 +50,7 @@ class Promise:
             return None
         if self.precision is Precision.FLOAT64 and self.strategy in FLOAT32_INSIDE:
             return TOLERANCES[Precision.FLOAT32]
-        return TOLERANCES[self.precision]
+        return TOLERANCES[Precision.FLOAT16 if self.tf32 else self.precision]
 
 
 def weaker(one: Promise, other: Promise) -> Tolerance | None:

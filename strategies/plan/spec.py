@@ -52,6 +52,14 @@ class Precision(StrEnum):
     PURE_BFLOAT16 = "pure_bfloat16"
 
 
+class Float32Matmul(StrEnum):
+    """Arithmetic of float32 products on GPUs; tf32 rounds their inputs to 10 bits, as float16
+    does."""
+
+    EXACT = "exact"
+    TF32 = "tf32"
+
+
 class PipelineSchedule(StrEnum):
     """Order of a pipeline's forward and backward passes, by torch's names."""
 
@@ -413,10 +421,16 @@ class TrainSpec(SpecPart):
     """Default: every weight is trained."""
     parallelism: ParallelismSpec = ParallelismSpec()
     precision: Precision = Precision.FLOAT32
+    float32_matmul: Float32Matmul = Float32Matmul.EXACT
+    """float32 on GPUs only. tf32: matrix products and convolutions up to eight times faster, whose
+    loss curve is a band."""
+    deterministic: bool = False
+    """True to take only kernels that give the same bits each time, which are slower on GPUs."""
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
     tiling: TilingSpec = TilingSpec()
-    compile: bool = False
-    """True to let torch.compile generate each layer's kernels; the first step takes longer."""
+    compile: Annotated[bool, Field(strict=True)] | Literal["auto"] = "auto"
+    """True to let torch.compile generate each layer's kernels; the first step takes longer. auto:
+    on GPUs, where it can, in runs of ten minutes and more."""
     checkpoint: CheckpointSpec = CheckpointSpec()
     guards: GuardSpec = GuardSpec()
     verify: VerifySpec | None = None

@@ -24,7 +24,7 @@ from strategies.train.fine_tuning.source import source_of
 from strategies.train.guards import Diverged
 from strategies.train.mesh import Mesh
 from strategies.train.observer import Observer
-from strategies.train.precision import first_loss_scale
+from strategies.train.precision import choose_kernels, first_loss_scale
 from strategies.train.step import Step, Steps
 from strategies.train.trust.one_rank import Certifier
 from strategies.train.watching.console import introduce, say
@@ -46,14 +46,17 @@ def train(
 
     Returns the checkpoint from which this rank alone must still write the artifacts, if any.
     """
+    compiles = {"compile": run_plan.plan.compiles}  # instead of auto
+    run_plan = run_plan.model_copy(update={"spec": run_plan.spec.model_copy(update=compiles)})
     spec, training = run_plan.spec, run_plan.spec.training
+    choose_kernels(spec)
     data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
     held_out = HeldOut(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
     checkpoint = find_start(run_plan, directory, mesh)
     certifier = Certifier(run_plan, directory, mesh)
     if checkpoint is None:
         certifier.train_alone(windows, control)
-    scales = Scales(mesh.device, is_compiled=spec.compile)
+    scales = Scales(mesh.device, is_compiled=run_plan.plan.compiles)
     engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
     scales.after_setup()
     progress = Progress(loss_scale=first_loss_scale(spec.precision))

@@ -1,10 +1,12 @@
 """Precisions as torch types, and the loss scale that float16 needs."""
 
+import os
+
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
-from strategies.plan.spec import Precision
+from strategies.plan.spec import Float32Matmul, Precision, TrainSpec
 
 WEIGHTS = {
     Precision.FLOAT64: torch.float64,
@@ -34,6 +36,20 @@ def compute_in(precision: Precision, model: nn.Module, device: torch.device) -> 
         # No cache: a pass uses every weight once, and a sharded one's copy must not outlive it.
         half = torch.autocast(device.type, AUTOCAST[precision], cache_enabled=False)
         model.forward = half(model.forward)
+
+
+def choose_kernels(spec: TrainSpec) -> None:
+    """Set torch's switches for this process: TF32 in float32 products, deterministic kernels.
+
+    torch's own default is TF32 in convolutions but not in matrix products.
+    """
+    tf32 = spec.float32_matmul is Float32Matmul.TF32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    if spec.deterministic:  # cuBLAS reads it at its first product
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if torch.are_deterministic_algorithms_enabled() != spec.deterministic:  # the call is slow
+        torch.use_deterministic_algorithms(spec.deterministic)
 
 
 class LossScale(BaseModel):

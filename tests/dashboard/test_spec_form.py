@@ -56,7 +56,11 @@ def test_every_field_of_a_spec_is_in_the_form_with_its_limits() -> None:
     assert (steps.kind, steps.minimum, steps.maximum) == ("integer", 1, 100_000_000)
     assert (steps.is_required, steps.is_basic, steps.unit) == (True, True, "steps")
     assert "fsdp" in field("parallelism.strategy").choices
-    assert field("compile").kind == "flag"
+    assert field("deterministic").kind == "flag"
+    assert (field("compile").choices, field("compile").default) == (
+        ("true", "false", "auto"),
+        "auto",
+    )
     assert field("adapter.targets").kind == "words"
     assert field("training.micro_batch_size").kind == "text", "a number, or auto"
     assert field("training.beta1").default == "0.9"

@@ -7,6 +7,7 @@ weights. Pure, torch-free.
 
 from pydantic import BaseModel, ConfigDict
 
+from strategies.plan.catalog import multiplies_in_tf32
 from strategies.plan.estimates.flops import flops_per_step, flops_per_token_of
 from strategies.plan.estimates.timeline import bubble
 from strategies.plan.estimates.traffic import Traffic, traffic
@@ -89,8 +90,9 @@ def cost(resolved: ResolvedSpec) -> Cost:
 
 def peak_of(resolved: ResolvedSpec) -> float | None:
     """Return the peak of one GPU in TFLOP/s at the run's precision; None if it is not known."""
-    hardware = resolved.hardware
-    return peak_tflops(hardware.model, resolved.spec.precision, measured=hardware.speeds)
+    hardware, spec = resolved.hardware, resolved.spec
+    tf32 = multiplies_in_tf32(spec)
+    return peak_tflops(hardware.model, spec.precision, tf32=tf32, measured=hardware.speeds)
 
 
 def bubble_of(resolved: ResolvedSpec) -> float:

@@ -46,6 +46,7 @@ ALL: tuple[Rule, ...] = (
     pipeline.layers_bear_two_backward_passes,
     pipeline.layers_fill_stages,
     pipeline.micro_batches_fill_pipeline,
+    compiling.layers_compile,
     compiling.nodes_have_a_compiler,
     schedule.steps_make_sense,
     optimizer.matrices_are_known,

@@ -59,7 +59,7 @@ def quantised_bases_stay_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
             f"{resolved.layout.tensor} would cut through; take base none, or strategy fsdp, which "
             "splits the codes",
         )
-    if spec.compile:
+    if spec.compile is True:
         yield Problem(
             code="not_supported_together",
             param="compile",

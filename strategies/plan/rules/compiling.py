@@ -1,16 +1,37 @@
-"""Rules about the compiler that generated kernels need."""
+"""Rules about compiled layers, and the compiler that generated kernels need."""
 
 from collections.abc import Iterator
 
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.spec import OptimizerName
+from strategies.plan.spec import OptimizerName, Strategy
+
+
+def layers_compile(resolved: ResolvedSpec) -> Iterator[Problem]:
+    if resolved.spec.compile is not True:
+        return
+    layout = resolved.layout
+    objections = []
+    if layout.tensor > 1:
+        objections.append(
+            f"tensor degree {layout.tensor}, where gradients of split matrices lose their layout"
+        )
+    if layout.pipeline > 1:
+        objections.append(f"pipeline degree {layout.pipeline}, where it is not proven")
+    if resolved.strategy is Strategy.ZERO3:
+        objections.append("strategy zero3, where it is not proven")
+    if objections:
+        yield Problem(
+            code="not_supported_together",
+            param="compile",
+            message=f"compile does not run with {', nor with '.join(objections)}; leave it out",
+        )
 
 
 def nodes_have_a_compiler(resolved: ResolvedSpec) -> Iterator[Problem]:
     missing, name = resolved.hardware.no_compiler, resolved.hardware.class_name
     if not missing:
         return
-    if resolved.spec.compile:
+    if resolved.spec.compile is True:
         yield Problem(
             code="no_compiler",
             param="compile",

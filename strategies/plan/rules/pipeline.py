@@ -47,7 +47,7 @@ def layers_bear_two_backward_passes(resolved: ResolvedSpec) -> Iterator[Problem]
     schedule = schedule_of(resolved.strategy, resolved.spec.parallelism)
     if resolved.layout.pipeline == 1 or schedule not in ZERO_BUBBLE:
         return
-    if resolved.spec.compile:
+    if resolved.spec.compile is True:
         yield Problem(
             code="not_supported_by_schedule",
             param="compile",

@@ -5,7 +5,20 @@ from collections.abc import Iterator
 from strategies.plan.catalog import HALF_PRECISION
 from strategies.plan.gpus import speeds_of
 from strategies.plan.hardware import Hardware
-from strategies.plan.spec import Precision
+from strategies.plan.spec import Float32Matmul, Precision, TrainSpec
+
+
+def unused_tf32(spec: TrainSpec, hardware: Hardware) -> Iterator[str]:
+    """Warn if the spec asks for TF32 where nothing is computed in it."""
+    if spec.float32_matmul is not Float32Matmul.TF32:
+        return
+    gpu = speeds_of(hardware)
+    if spec.precision is not Precision.FLOAT32:
+        yield f"float32_matmul tf32 changes nothing: products are computed in {spec.precision}"
+    elif hardware.device == "cpu":
+        yield "float32_matmul tf32 is for GPUs: on a CPU products stay exact"
+    elif gpu is not None and gpu.tf32 is None:
+        yield f"{hardware.model} has no units for TF32: products stay exact"
 
 
 def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strategies.plan.catalog import promised
+from strategies.plan.catalog import multiplies_in_tf32, promised
 from strategies.plan.promise import Promise
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 
@@ -26,7 +26,9 @@ def there_is_something_to_verify(resolved: ResolvedSpec) -> Iterator[Problem]:
             f"{steps} or fewer",
         )
     result_class = promised(resolved.strategy, resolved.spec)
-    tolerance = Promise(result_class, resolved.spec.precision, resolved.strategy).tolerance
+    spec = resolved.spec
+    tf32 = multiplies_in_tf32(spec)
+    tolerance = Promise(result_class, spec.precision, resolved.strategy, tf32).tolerance
     if tolerance is not None and verify.steps > tolerance.steps:
         yield Problem(
             code="out_of_range",

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.plan.catalog import RESULT_CLASSES, ResultClass
+from strategies.plan.catalog import RESULT_CLASSES, ResultClass, multiplies_in_tf32
 from strategies.plan.layout import Layout
 from strategies.plan.planner import Plan
 from strategies.plan.promise import Promise, weaker
@@ -93,7 +93,7 @@ class Certificate(Comparison):
 
 def promise_of(spec: TrainSpec, plan: Plan) -> Promise:
     """Return the promise of a planned run."""
-    return Promise(plan.result_class, spec.precision, plan.strategy)
+    return Promise(plan.result_class, spec.precision, plan.strategy, multiplies_in_tf32(spec))
 
 
 @dataclass
@@ -198,6 +198,8 @@ def finite(value: float) -> float | None:
 FREE = {
     "parallelism",
     "precision",
+    "float32_matmul",
+    "deterministic",
     "activation_checkpointing",
     "compile",
     "tiling",

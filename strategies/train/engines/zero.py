@@ -110,7 +110,7 @@ class ZeroEngine:
         designed = dict(model.named_weights())
         self.optimizer = build_optimizer(designed.values(), spec.training)
         forget_activations(model, spec.activation_checkpointing)
-        if spec.compile:
+        if spec.compile is True:
             compile_layers(model, mesh.device)
         compute_in(spec.precision, model, mesh.device)
         if self.stage == 3:

@@ -29,7 +29,7 @@ def split_context(model: Network, spec: TrainSpec, mesh: Mesh) -> Tensor:
         sequence_length=tokens_per_sample(spec.data),
     )
     attend_across = parallel.attend
-    if spec.compile:  # the compiler cannot look into sends and receives
+    if spec.compile is True:  # the compiler cannot look into sends and receives
         attend_across = torch.compiler.disable(attend_across)  # type: ignore[no-untyped-call]
     for module in model.modules():
         if isinstance(module, Attention):

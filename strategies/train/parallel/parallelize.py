@@ -71,7 +71,7 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
 
     forget_activations(model, spec.activation_checkpointing)
 
-    if spec.compile:
+    if spec.compile is True:
         compile_layers(model, mesh.device)
 
     compute_in(spec.precision, model, mesh.device)

@@ -1,5 +1,7 @@
 """Half precision: what is computed in it, the loss scale of float16, and how far layouts differ."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,13 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
+from strategies.plan.gpus import known_node
 from strategies.plan.layout import Layout
+from strategies.plan.planner import Plan, plan
+from strategies.plan.promise import TOLERANCES
 from strategies.plan.run_directory import ExitCode
 from strategies.plan.spec import Precision, Strategy
+from strategies.plan.trust.certificate import promise_of
 from strategies.train.checkpoints.checkpoint import alone_is_fine
 from strategies.train.init import build_model
 from strategies.train.models.loss import token_loss_sum
@@ -22,6 +28,7 @@ from strategies.train.precision import (
     MOST_SKIPS_IN_A_ROW,
     SMALLEST_SCALE,
     LossScale,
+    choose_kernels,
     compute_in,
     first_loss_scale,
 )
@@ -210,3 +217,50 @@ class TestBands:
             found = bench.departure(split, Variant(), precision=precision, steps=50)
             print(f"{precision} {split}: {found}; accumulated: {accumulated}")  # noqa: T201
             assert found.within(BANDS[precision]), found
+
+
+@pytest.fixture
+def switches() -> Iterator[None]:
+    """Put torch's switches back after a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+        yield
+        choose_kernels(make_spec())
+
+
+@pytest.mark.usefixtures("switches")
+def test_products_are_rounded_only_where_the_spec_says() -> None:
+    """Convolutions too: torch's own default for them is TF32."""
+    for asked in ("exact", "tf32", "exact"):
+        choose_kernels(make_spec(float32_matmul=asked))
+        assert torch.backends.cuda.matmul.allow_tf32 is (asked == "tf32")
+        assert torch.backends.cudnn.allow_tf32 is (asked == "tf32")
+
+
+@pytest.mark.slow  # torch imports its compiler's settings
+@pytest.mark.usefixtures("switches")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_deterministic_kernels_are_asked_for_before_the_first_product() -> None:
+    choose_kernels(make_spec(deterministic=True))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    choose_kernels(make_spec())
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_tf32_is_a_band_and_planned_at_its_own_peak() -> None:
+    def on(name: str, **changes: Any) -> Plan:
+        hardware = known_node(name, gpus=1)
+        return plan(make_spec(**changes), nodes=1, ranks_per_node=1, hardware=hardware)
+
+    exact, tf32 = (on("a100-80gb", float32_matmul=asked) for asked in ("exact", "tf32"))
+    assert (exact.result_class, tf32.result_class) == ("exact", "band")
+    assert (exact.float32_matmul, tf32.float32_matmul) == ("exact", "tf32")
+    assert exact.step_s is not None
+    assert tf32.step_s is not None
+    assert exact.step_s > 4 * tf32.step_s
+    promise = promise_of(make_spec(float32_matmul="tf32"), tf32)
+    assert promise.tolerance == TOLERANCES[Precision.FLOAT16]
+    assert "has no units for TF32" in on("v100-32gb", float32_matmul="tf32").warnings[-1]
+    half = on("a100-80gb", float32_matmul="tf32", precision="bfloat16")
+    assert "changes nothing" in half.warnings[-1]
