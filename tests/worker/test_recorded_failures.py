@@ -1,6 +1,7 @@
 """The verdict on failures as their ranks left them: exit codes, error files, last words."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ import pytest
 
 from core.states import Desired, JobState, Outcome, job_after
 from strategies.plan.faults import Cause, cause_of
+from worker.gpus.xids import Xid, by_rank, hardware_xids, kernel_log
 from worker.ranks.judge import Evidence, RankEvidence, judge
 from worker.ranks.launch import error_of
 from worker.ranks.tracebacks import traceback_error
@@ -400,3 +402,51 @@ def test_the_verdict_on(name: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_errors_text_names_its_cause(kind: str, message: str, cause: Cause | None) -> None:
     assert cause_of(kind, message) is cause
+
+
+KERNEL_LOG = [
+    "6,100,50000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.",
+    "6,101,60500000,-;NVRM: Xid (PCI:0000:86:00): 31, pid=8, name=python, MMU Fault",
+    "6,102,61000000,-;usb 1-1: new device",
+    "6,103,62000000,-;NVRM: Xid (PCI:0000:86:00): 94, pid=8, Contained ECC error",
+]
+
+
+def test_xids_of_hardware_are_read_from_the_kernels_log_since_the_start(tmp_path: Path) -> None:
+    assert hardware_xids(KERNEL_LOG, since_s=60.0) == [Xid("0000:86:00", 94)]
+    found = hardware_xids(KERNEL_LOG, since_s=0.0)
+    assert [xid.number for xid in found] == [79, 94]
+    addresses = {0: "00000000:86:00.0", 1: "00000000:3B:00.0", 2: "00000000:AF:00.0"}
+    assert by_rank(found, addresses) == {
+        0: "XID 94 (a contained ECC error)",
+        1: "XID 79 (the GPU has fallen off the bus)",
+    }
+    (tmp_path / "kmsg").write_text("\n".join(KERNEL_LOG) + "\n")
+    assert kernel_log(tmp_path / "kmsg") == KERNEL_LOG
+    assert kernel_log(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_gpus"),
+    [
+        ("an illegal access in a script, whose kernels may be its own", True),
+        ("the watchdog of NCCL ends the ranks that waited for one that hangs", True),
+        ("a program that crashes", True),
+        ("a script's own exception", False),
+        ("no memory outside torch's allocator", False),
+        ("a killed rank outweighs those whose NCCL lost it", False),
+    ],
+)
+def test_a_fault_that_the_kernel_reports_explains_what_no_exception_does(
+    name: str, is_gpus: bool, tmp_path: Path
+) -> None:
+    recorded = RECORDED[name]
+    evidence = evidence_of(recorded, tmp_path)
+    verdict = judge(replace(evidence, gpu_faults={1: "XID 79 (the GPU has fallen off the bus)"}))
+    assert verdict.outcome is (Outcome.GPU_FAILED if is_gpus else recorded.outcome)
+    if is_gpus:
+        assert verdict.culprit_rank == 1
+        assert verdict.reason == (
+            "The GPU of rank 1 on n1 failed at step 120: the kernel reports XID 79 (the GPU has "
+            "fallen off the bus)."
+        )

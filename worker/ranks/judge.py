@@ -6,8 +6,8 @@ so every rank's exit code and error file are examined.
 
 import re
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.states import Outcome
@@ -136,6 +136,8 @@ class Evidence:
     steps."""
     has_gpus: bool = False
     """True if the attempt was given GPUs."""
+    gpu_faults: Mapping[int, str] = field(default_factory=dict)
+    """Fault of its GPU that the kernel has reported since the start, by rank, in words."""
 
 
 class ExitJudgement(NamedTuple):
@@ -187,7 +189,28 @@ def judge(evidence: Evidence) -> ExitJudgement:
             guilt=0,
         )
     culprit = min(failed, key=_guilt)
-    return _verdict_on(culprit, failed, evidence)._replace(guilt=_guilt(culprit)[0])
+    verdict = _verdict_on(culprit, failed, evidence)
+    if evidence.gpu_faults and _may_be_a_gpus(verdict, culprit):
+        return _blamed_on_gpu(evidence)
+    return verdict._replace(guilt=_guilt(culprit)[0])
+
+
+def _may_be_a_gpus(verdict: ExitJudgement, culprit: RankEvidence) -> bool:
+    """Return True if a broken GPU explains the failure: no own exception or lack of memory does."""
+    if verdict.outcome in (Outcome.STALLED, Outcome.GPU_FAILED):
+        return True
+    crashed = verdict.outcome is Outcome.USER_ERROR and verdict.signal is not None
+    return crashed or culprit.cause is Cause.KERNEL
+
+
+def _blamed_on_gpu(evidence: Evidence) -> ExitJudgement:
+    rank, fault = min(evidence.gpu_faults.items())
+    code = next((one.code for one in evidence.ranks if one.rank == rank), None)
+    sentence = (
+        f"The GPU of rank {rank} on {evidence.node} failed{_where(evidence)}: the kernel reports "
+        f"{fault}."
+    )
+    return ExitJudgement(Outcome.GPU_FAILED, sentence, rank, None, code, guilt=0)
 
 
 def trained(result: Result, failed: Sequence[RankEvidence] = ()) -> str:

@@ -22,8 +22,10 @@ from core.spec.spec import Launcher as LauncherName
 from core.states import Outcome
 from core.wire.messages import ExitRecord, RankExit
 from strategies.plan.run_directory import Action, Result, RunPlan, json_bytes, write_control
-from worker.attempts import Attempt, DeadlinesFile, ShimState, StartFile, read_model
+from worker.attempts import Attempt, DeadlinesFile, NodeFolder, ShimState, StartFile, read_model
 from worker.boot import boot_id
+from worker.gpus.slots import SlotsFile
+from worker.gpus.xids import by_rank, hardware_xids, kernel_log
 from worker.preparing.proven import note_end
 from worker.ranks.deadlines import DueAction, due
 from worker.ranks.fork_launch import ForkLauncher
@@ -258,6 +260,7 @@ class Shim:
                 breach=self.launcher.breach,
                 is_script=self.start.script,
                 has_gpus=bool(self.start.gpus),
+                gpu_faults=self._gpu_faults(),
             )
         )
         reason = verdict.reason
@@ -282,6 +285,16 @@ class Shim:
                 result=result,
             )
         )
+
+    def _gpu_faults(self) -> dict[int, str]:
+        """Return what the kernel's log says of this attempt's GPUs since its start, by rank."""
+        if not self.start.gpus:
+            return {}
+        known = read_model(NodeFolder(self.attempt.path.parents[1]).gpus, SlotsFile)
+        places = {gpu.uuid: gpu.pci_address for gpu in known.gpus} if known is not None else {}
+        by_uuid = zip(self.start.global_ranks, self.start.gpus, strict=False)
+        addresses = {rank: places[uuid] for rank, uuid in by_uuid if uuid in places}
+        return by_rank(hardware_xids(kernel_log(), since_s=self.state.began_s), addresses)
 
     def _lost_its_port(self, evidence: list[RankEvidence], failure: str) -> bool:
         if self.attempt.last_step() or self.start.rendezvous is not None:
