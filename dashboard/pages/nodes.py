@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from starlette.responses import Response
@@ -9,7 +10,7 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.sentences import nodes_sentence
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import Node
+from trainyard.views import Node, Telemetry
 
 # What staff may do, by a node's state; the API has the last word.
 ACTS = {
@@ -66,6 +67,8 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "refused": None,
         "classes": sorted({node.node_class for node in nodes}),
         "acts": ACTS,
+        "unfit": unfit,
+        "throttled": throttled,
         "words": WORDS,
         "me": me,
         "section": "nodes",
@@ -75,6 +78,17 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "sentence": nodes_sentence(nodes),
         "silent": [node for node in nodes if node.unreachable_since is not None],
     }
+
+
+def unfit(node: Node) -> list[Mapping[str, object]]:
+    """The GPUs of a node that get no jobs, with their health and its reason."""
+    gpus = node.inventory.get("gpus", [])
+    return [gpu for gpu in gpus if gpu.get("health", "healthy") != "healthy"]
+
+
+def throttled(telemetry: Telemetry) -> set[int]:
+    """The GPUs whose clock is held down now."""
+    return {gpu.index for gpu in telemetry.gpus if gpu.throttled}
 
 
 def _summary(nodes: list[Node]) -> dict[str, object]:

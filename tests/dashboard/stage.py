@@ -36,7 +36,7 @@ from core.database.database import Database
 from core.database.schema import upgrade
 from core.spec.script import plan_script
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job_spec
-from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
+from core.states import AttemptState, Desired, GpuHealth, JobState, LeaseState, NodeState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.files import Artifact, Checkpoint, StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Event, Job, Study, StudyJob
@@ -44,7 +44,7 @@ from core.tables.kinds import LeaseKind, OccupancyKind, OnFailure, Role, TokenKi
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
-from core.wire.messages import Gpu, Inventory, Telemetry
+from core.wire.messages import Gpu, GpuReading, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import plan
 from strategies.plan.trust.scaling import StudyKind
@@ -65,6 +65,7 @@ NODES = (
     ("west-01", A100),
     ("cpu-01", CPU),
 )
+LOST_GPU = ("north-02", 1)
 LLAMA = """
 name: llama-7b-python
 model: {name: llama, layers: 32, width: 4096, heads: 32, ffn_width: 11008}
@@ -513,7 +514,16 @@ def _add_nodes(stage: Stage, session: Session) -> None:
     for index, (name, hardware) in enumerate(NODES):
         is_gpu = hardware.device == "cuda"
         gpus = [
-            Gpu(index=slot, name=hardware.model or "", memory_gib=hardware.memory_gib)
+            Gpu(
+                index=slot,
+                name=hardware.model or "",
+                memory_gib=hardware.memory_gib,
+                uuid=f"GPU-{slot:08}",
+                health=GpuHealth.LOST if (name, slot) == LOST_GPU else GpuHealth.HEALTHY,
+                reason="The GPU has fallen off the bus. Reboot the node when its other jobs end."
+                if (name, slot) == LOST_GPU
+                else "",
+            )
             for slot in range(hardware.slots if is_gpu else 0)
         ]
         busy = [96.0, 95.0, 97.0, 96.0, 94.0, 96.0, 95.0, 97.0][: hardware.slots]
@@ -524,6 +534,23 @@ def _add_nodes(stage: Stage, session: Session) -> None:
             disk_free_gib=812.0,
             gpu_pct=[0.0] * hardware.slots if idle else busy if is_gpu else [],
             gpu_memory_used_gib=[1.0 if idle else 21.0 - index] * (hardware.slots if is_gpu else 0),
+            gpus=[
+                GpuReading(
+                    index=slot,
+                    clock_mhz=1005 if slot == 2 else 1395,
+                    max_clock_mhz=1410,
+                    throttled=["thermal slowdown"] if slot == 2 else [],
+                    temperature_c=91 if slot == 2 else 63,
+                    power_w=287.4,
+                    power_limit_w=400.0,
+                    pcie_generation=4,
+                    pcie_width=16,
+                    max_pcie_width=16,
+                    pcie_replays=0,
+                    nvlink_errors=0,
+                )
+                for slot in range(hardware.slots if is_gpu and not idle else 0)
+            ],
         )
         node = Node(
             id=new_id(IdKind.NODE),

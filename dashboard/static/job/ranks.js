@@ -3,7 +3,7 @@
 import { askIfThere } from "../api.js";
 import { count, decimal, difference, gib } from "../formats.js";
 
-/** @import { Series } from "trainyard-api" */
+/** @import { GpuReading, Series } from "trainyard-api" */
 
 /** @typedef {{ all?: number, waiting?: number, step?: number }} Look */
 
@@ -28,6 +28,19 @@ function median(values) {
 }
 
 /**
+ * The ranks that are slower than usual, slowest first.
+ * @param {Map<number, number>} values
+ */
+function slowest(values) {
+  if (values.size <= 2) return [];
+  const usual = median([...values.values()]);
+  return [...values]
+    .filter(([, value]) => value > usual * SLOW)
+    .sort((a, b) => b[1] - a[1])
+    .map(([rank]) => rank);
+}
+
+/**
  * Map rank -> the last profiled step: its whole time, and the time that the rank waited.
  * @param {Series[]} series
  * @returns {Map<number, Look>}
@@ -44,6 +57,23 @@ function lookedInto(series) {
   return new Map([...found].filter(([, look]) => look.all > 0 && look.waiting !== undefined));
 }
 
+/**
+ * A sentence on what holds a GPU back now; empty if nothing does.
+ * @param {GpuReading | undefined} gpu
+ */
+export function causeOf(gpu) {
+  if (!gpu) return "";
+  if (gpu.throttled?.length) {
+    const clock = gpu.clock_mhz
+      ? `, ${count(gpu.clock_mhz)} of ${count(gpu.max_clock_mhz ?? gpu.clock_mhz)} MHz`
+      : "";
+    return `GPU ${gpu.index} throttles: ${gpu.throttled.join(", ")}${clock}.`;
+  }
+  if (gpu.pcie_width && gpu.max_pcie_width && gpu.pcie_width < gpu.max_pcie_width)
+    return `GPU ${gpu.index} uses ${gpu.pcie_width} of ${gpu.max_pcie_width} PCIe lanes.`;
+  return "";
+}
+
 export class Ranks {
   /**
    * @param {Element} card
@@ -58,6 +88,7 @@ export class Ranks {
     /** @type {Map<number, Look>} */
     this.looks = new Map();
     this.step = -1;
+    this.cause = "";
     for (const button of card.querySelectorAll("[data-colour]")) {
       button.addEventListener("click", () => {
         this.key = button.dataset.colour;
@@ -112,9 +143,25 @@ export class Ranks {
       if (key === "max_active_gib") this.found.get(key).set(rank, Math.max(...known));
       else this.found.get("use_pct").set(rank, mean(known));
     }
+    this.cause = await this.findCause(way);
     this.paint();
     this.tellStages();
     this.tellBubble();
+  }
+
+  /**
+   * What holds the slowest rank's GPU back, by its node's last report.
+   * @param {Way} way
+   */
+  async findCause(way) {
+    const [rank] = slowest(this.found.get("own_time_s") ?? new Map());
+    if (rank === undefined) return "";
+    const places = (await askIfThere(this.address, way))?.nodes ?? [];
+    const place = places.find(({ ranks }) => ranks.includes(rank));
+    if (!place) return "";
+    const node = await askIfThere(`/v1/nodes/${encodeURIComponent(place.node)}`, way);
+    const slot = place.slots[place.ranks.indexOf(rank)];
+    return causeOf(node?.telemetry?.gpus?.find(({ index }) => index === slot));
   }
 
   // The share of a step in which a rank computed nothing, beside the bubble that was planned.
@@ -157,11 +204,7 @@ export class Ranks {
     const values = this.found.get(this.key) ?? new Map();
     const cells = [...this.card.querySelectorAll("[data-rank]")];
     const usual = values.size ? median([...values.values()]) : 0;
-    const slow = new Set(
-      finds && values.size > 2
-        ? [...values].filter(([, value]) => value > usual * SLOW).map(([rank]) => rank)
-        : [],
-    );
+    const slow = new Set(finds ? slowest(values) : []);
     const scale = [...values].filter(([rank]) => !slow.has(rank)).map(([, value]) => value);
     const [low, high] = [Math.min(...scale), Math.max(...scale)];
     for (const cell of cells) {
@@ -213,11 +256,10 @@ export class Ranks {
       return this.key === "own_time_s"
         ? `No rank is slower than the others: ${write(usual)} of own work per step.`
         : "";
-    const [[rank, value]] = [...values]
-      .filter(([one]) => slow.has(one))
-      .sort((a, b) => b[1] - a[1]);
+    const [rank] = slow;
+    const value = values.get(rank);
     const others = slow.size > 1 ? `, and ${slow.size - 1} more` : "";
     const longer = `${write(value - usual)} longer than the usual ${write(usual)}`;
-    return `\u25b2 Rank ${rank} takes ${longer}${others}; the others wait for it.`;
+    return `\u25b2 Rank ${rank} takes ${longer}${others}; the others wait for it. ${this.cause}`;
   }
 }

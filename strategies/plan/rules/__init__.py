@@ -30,6 +30,7 @@ Rule = Callable[[ResolvedSpec], Iterator[Problem]]
 ALL: tuple[Rule, ...] = (
     layout.degrees_fit,
     layout.ranks_exist,
+    layout.instances_are_alone,
     images.fields_belong_to_model,
     images.dataset_is_readable,
     images.images_are_known,

@@ -65,6 +65,18 @@ def degrees_fit(resolved: ResolvedSpec) -> Iterator[Problem]:
         )
 
 
+def instances_are_alone(resolved: ResolvedSpec) -> Iterator[Problem]:
+    """Refuse several ranks on MIG instances: NCCL connects none, and a process sees one alone."""
+    ranks = resolved.nodes * resolved.ranks_per_node
+    if ranks > 1 and " MIG " in (resolved.hardware.model or ""):
+        yield Problem(
+            code="mig_has_one_rank",
+            param="resources.ranks_per_node",
+            message=f"{ranks} ranks on MIG instances ({resolved.hardware.model}): NCCL cannot "
+            "connect them. Ask for one rank (strategy: single), or for a class of whole GPUs",
+        )
+
+
 def ranks_exist(resolved: ResolvedSpec) -> Iterator[Problem]:
     nodes, ranks_per_node, hardware = resolved.nodes, resolved.ranks_per_node, resolved.hardware
     if nodes < 1:

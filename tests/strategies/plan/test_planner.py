@@ -255,6 +255,14 @@ def test_a_gpu_is_not_shared_and_a_host_is() -> None:
     assert planned(**spec).capacity_gib == pytest.approx(0.9 * 24 / 4)
 
 
+def test_several_ranks_on_mig_instances_are_refused_and_one_is_not() -> None:
+    model = "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
+    mig = Hardware(class_name="mig", device="cuda", slots=2, memory_gib=19.5, model=model)
+    problem = only_problem(planned(hardware=mig, ranks=2, parallelism__strategy="ddp"))
+    assert (problem.code, problem.param) == ("mig_has_one_rank", "resources.ranks_per_node")
+    assert not planned(hardware=mig, ranks=1, parallelism__strategy="single").problems
+
+
 def test_more_ranks_than_a_node_has_slots_are_refused() -> None:
     gpu = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
     problem = only_problem(planned(hardware=gpu, ranks=8, parallelism__strategy="ddp"))

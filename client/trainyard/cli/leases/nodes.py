@@ -62,7 +62,14 @@ def free(node: Node, *, now: datetime | None = None) -> str | None:
 
 
 def reason(node: Node) -> str:
-    """Return the reason of the node's state, or the time since which it has been silent."""
+    """Return the reason of the node's state, the time since which it has been silent, and the
+    reason of each GPU that is not fit for jobs."""
+    unfit = [
+        f"GPU {gpu['index']} is {str(gpu['health']).replace('_', ' ')}: {gpu['reason']}"
+        for gpu in node.inventory.get("gpus", [])
+        if gpu.get("health", "healthy") != "healthy"
+    ]
+    told = " ".join([node.reason, *unfit]).strip()
     if node.unreachable_since is not None:
-        return f"Not heard since {moment(node.unreachable_since)}. {node.reason}"
-    return node.reason
+        return f"Not heard since {moment(node.unreachable_since)}. {told}"
+    return told
