@@ -10,7 +10,7 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.sentences import nodes_sentence
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import Node, Telemetry
+from trainyard.views import GpuReading, Node, Telemetry
 
 # What staff may do, by a node's state; the API has the last word.
 ACTS = {
@@ -69,6 +69,7 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "acts": ACTS,
         "unfit": unfit,
         "throttled": throttled,
+        "reading": reading,
         "words": WORDS,
         "me": me,
         "section": "nodes",
@@ -89,6 +90,30 @@ def unfit(node: Node) -> list[Mapping[str, object]]:
 def throttled(telemetry: Telemetry) -> set[int]:
     """The GPUs whose clock is held down now."""
     return {gpu.index for gpu in telemetry.gpus if gpu.throttled}
+
+
+def reading(gpu: GpuReading) -> str:
+    """A GPU's clock, temperature, power and links in words; what it does not report is left out."""
+    facts = []
+    if gpu.clock_mhz is not None:
+        limit = f" of {gpu.max_clock_mhz:,}" if gpu.max_clock_mhz else ""
+        facts.append(f"{gpu.clock_mhz:,}{limit} MHz")
+    if gpu.temperature_c is not None:
+        facts.append(f"{gpu.temperature_c} \u00b0C")
+    if gpu.power_w is not None:
+        limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w else ""
+        facts.append(f"{gpu.power_w:.0f}{limit} W")
+    if gpu.pcie_width:
+        is_narrow = gpu.max_pcie_width and gpu.pcie_width < gpu.max_pcie_width
+        limit = f" of x{gpu.max_pcie_width}" if is_narrow else ""
+        facts.append(f"PCIe {gpu.pcie_generation} x{gpu.pcie_width}{limit}")
+    if gpu.pcie_replays:
+        facts.append(f"{gpu.pcie_replays:,} PCIe replays")
+    if gpu.nvlink_errors:
+        facts.append(f"{gpu.nvlink_errors:,} NVLink errors")
+    if gpu.throttled:
+        facts.append(f"held down by {', '.join(gpu.throttled)}")
+    return f"GPU {gpu.index}: {', '.join(facts) or 'reports nothing'}"
 
 
 def _summary(nodes: list[Node]) -> dict[str, object]:

@@ -537,10 +537,10 @@ def _add_nodes(stage: Stage, session: Session) -> None:
             gpus=[
                 GpuReading(
                     index=slot,
-                    clock_mhz=1005 if slot == 2 else 1395,
+                    clock_mhz=1005 if slot == 3 else 1395,
                     max_clock_mhz=1410,
-                    throttled=["thermal slowdown"] if slot == 2 else [],
-                    temperature_c=91 if slot == 2 else 63,
+                    throttled=["thermal slowdown"] if slot == 3 else [],
+                    temperature_c=91 if slot == 3 else 63,
                     power_w=287.4,
                     power_limit_w=400.0,
                     pcie_generation=4,

@@ -232,7 +232,9 @@ def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(
     page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
     page.locator(".rank.straggler").wait_for()
     assert page.locator("[data-ranks] .rank").count() == 16
-    assert "Rank 11 takes" in page.inner_text("[data-rank-sentence]")
+    told = page.inner_text("[data-rank-sentence]")
+    assert "Rank 11 takes" in told
+    assert "GPU 3 throttles: thermal slowdown, 1,005 of 1,410 MHz." in told
     assert "slower than the others" in str(page.get_attribute(".rank.straggler", "aria-label"))
     page.click("[data-colour=max_active_gib]")
     assert page.locator(".rank.straggler").count() == 0, "of memory, none is too slow"
@@ -492,17 +494,22 @@ def test_a_node_is_found_drained_and_resumed_and_the_open_menu_stays(
     page.keyboard.type("a100x4 ready")
     shown = page.locator("#rows tr:visible")
     assert shown.count() == 3
+    lost = page.locator(f"#row-{stage.nodes['north-02']}")
+    assert "GPU 1 lost" in lost.inner_text()
+    assert "Reboot the node" in lost.inner_text()
+    lost.locator("summary", has_text="each GPU").click()
+    assert "GPU 2: 1,395 of 1,410 MHz, 63 °C, 287 of 400 W, PCIe 4 x16" in lost.inner_text()
     page.click("[data-filter-class=h100x8]")
     assert shown.count() == 0
     page.fill("[data-filter]", "east-02")
     row = page.locator(f"#row-{stage.nodes['east-02']}")
-    row.locator("summary").click()
+    row.locator(".menu summary").click()
     with page.expect_response("**/nodes/rows"), stage.database.write() as session:
         session.get_one(Node, stage.nodes["east-02"]).last_seen_at = utc_now()
-    wait_for(lambda: row.locator("details[open]").count() == 1, what="the menu to stay open")
+    wait_for(lambda: row.locator(".menu[open]").count() == 1, what="the menu to stay open")
     row.locator("button", has_text="Drain").click()
     page.locator(f"#row-{stage.nodes['east-02']} .badge", has_text="draining").wait_for()
-    row.locator("summary").click()
+    row.locator(".menu summary").click()
     row.locator("button", has_text="Resume").click()
     page.locator(f"#row-{stage.nodes['east-02']} .badge[data-state=ready]").wait_for()
 

@@ -23,17 +23,19 @@ for (const button of buttons) {
 }
 
 /**
- * An open menu stays open, too.
- * @type {string}
+ * What is open stays open: ids of details. Of the menus, a click elsewhere closes one.
+ * @type {Set<string>}
  */
-let open = null; // id of its row
+const open = new Set();
 document.addEventListener("click", (event) => {
-  const menu = event.target.closest("#rows details");
-  if (event.target.closest("#rows summary")) open = menu.open ? null : menu.closest("tr").id;
-  else if (!menu) open = null;
+  const clicked = event.target.closest("#rows details");
+  for (const menu of document.querySelectorAll("#rows details.menu"))
+    if (menu !== clicked) open.delete(menu.id);
+  if (!event.target.closest("#rows summary")) return;
+  if (clicked.open) open.delete(clicked.id);
+  else open.add(clicked.id);
 });
 document.addEventListener("htmx:after:swap", () => {
   filter();
-  const menu = open && document.getElementById(open)?.querySelector("details");
-  if (menu) menu.open = true;
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
 });
