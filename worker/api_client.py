@@ -26,6 +26,7 @@ from core.wire.messages import (
     Secrets,
 )
 from strategies.plan.run_directory import fsync_directory, sha256_of
+from strategies.plan.trust.proof import Proof
 
 TIMEOUT = httpx2.Timeout(15.0, connect=3.0)
 FILE_TIMEOUT = httpx2.Timeout(120.0, connect=3.0)
@@ -94,6 +95,9 @@ class ApiClient:
 
     def report_artifact(self, report: ArtifactReport) -> None:
         self._send("POST", "/v1/node/artifacts", report)
+
+    def send_proof(self, proof: Proof) -> None:
+        self._send("POST", "/v1/node/proofs", proof)
 
     def has_file(self, sha256: str) -> bool:
         """Return True if the store has the bytes with this hash."""

@@ -2,11 +2,12 @@
 
 from datetime import datetime, timedelta
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from sqlalchemy import Row, Select, and_, select
 from sqlalchemy.orm import Session
 
-from api.nodes.schemas import NodeView
+from api.nodes import proofs
+from api.nodes.schemas import NodeView, ProofDocument
 from api.web.auth import SignedIn
 from api.web.paging import page
 from api.web.process import Process, ProcessDep
@@ -21,6 +22,7 @@ from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
 from core.wire.messages import Inventory, Telemetry
 from strategies.plan.hardware import Hardware
+from strategies.plan.trust.proof import Proof, document
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 
@@ -42,6 +44,15 @@ def get_node(node_id: PlainText, person: SignedIn, process: ProcessDep) -> NodeV
     """Return a node by id or name."""
     with process.read() as session:
         return show_node(session, process, node_id)
+
+
+@router.get("/{node_id}/proof", response_model=ProofDocument, summary="Last proof of a node")
+def get_proof(node_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """Return the newest proof of a node in the form in which `trainyard prove` published it."""
+    with process.read() as session:
+        row = proofs.find(session, node_id)
+        text = document(Proof.model_validate(row.content))
+    return Response(text, media_type="application/json")
 
 
 def show_node(session: Session, process: Process, node_id: str) -> NodeView:
@@ -88,6 +99,7 @@ def _view(session: Session, process: Process, row: Row[Node, NodeClass, str]) ->
         reachable=node.unreachable_since is None and seen is not None and now - seen <= silence,
         last_seen_at=seen,
         unreachable_since=node.unreachable_since,
+        proof=proofs.show_last(session, node),
         user=user,
         job=jobs[0] if jobs else None,
         jobs=jobs,

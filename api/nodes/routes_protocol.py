@@ -6,7 +6,7 @@ was given up and replaced by a newer one.
 
 from fastapi import APIRouter, Response
 
-from api.nodes import reports
+from api.nodes import proofs, reports
 from api.records import metric_store
 from api.web.auth import NodeOnly, Public
 from api.web.process import ProcessDep
@@ -23,6 +23,7 @@ from core.wire.messages import (
     MetricsBatch,
     Orders,
 )
+from strategies.plan.trust.proof import Proof
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 
@@ -75,6 +76,12 @@ def take_checkpoint(message: CheckpointReport, node: NodeOnly, process: ProcessD
     """Register a checkpoint whose files have all been uploaded, by every node that wrote some."""
     now = utc_now()
     return process.transact(reports.add_checkpoint, message, node, now=now)
+
+
+@router.post("/proofs", status_code=204, summary="Send a proof of the node")
+def take_proof(message: Proof, node: NodeOnly, process: ProcessDep) -> None:
+    """Store the result of `trainyard prove`; one that was sent before is not stored again."""
+    process.transact(proofs.take, message, node)
 
 
 @router.post("/artifacts", status_code=204, summary="Report an uploaded artifact")

@@ -1,5 +1,7 @@
 """Requests and answers about nodes, and about jobs and leases in the way of taking one out."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from api.leases.schemas import LeaseView
@@ -8,6 +10,7 @@ from core.base.node_names import NodeName
 from core.states import NodeState
 from core.wire.messages import Inventory, Telemetry
 from strategies.plan.hardware import Hardware
+from strategies.plan.trust.proof import Proof
 
 
 class RunningJobView(View):
@@ -28,6 +31,30 @@ class InTheWayView(View):
     """Booked, active and ending leases, sorted by start."""
 
 
+class ProofSummaryView(View):
+    """The last proof of a node (`trainyard prove`), in short."""
+
+    sha256: str
+    """Hash of the proof, its name."""
+    proven_at: Moment
+    device: Literal["cpu", "cuda"]
+    driver: str
+    torch: str
+    sentence: str
+    """Numbers of checks passed, and the names of those that failed or were skipped."""
+    failed: list[str]
+    skipped: list[str]
+    changes: list[str]
+    """Differences of the node's hardware and software now, such as another driver."""
+
+
+class ProofDocument(View):
+    """A whole proof. `sha256` is that of `content` as JSON with sorted keys and no spaces."""
+
+    sha256: str
+    content: Proof
+
+
 class NodeView(View):
     """A node. Everybody sees its inventory and use; its address is not shown."""
 
@@ -42,6 +69,8 @@ class NodeView(View):
     reachable: bool
     last_seen_at: Moment | None
     unreachable_since: Moment | None
+    proof: ProofSummaryView | None
+    """Last proof that the node trains as planned; null if it was never proven."""
     user: str | None
     """Name of the user who holds the node now."""
     job: str | None

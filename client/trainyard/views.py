@@ -448,6 +448,19 @@ class Certificate(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckResult(View):
+    """Result of one check."""
+
+    name: str
+    verdict: str
+    sentence: str
+    """Finding, or the reason of a skipped check."""
+    seconds: float
+    figures: dict[str, float] = field(default_factory=dict)
+    """Measured numbers, by a name that ends with the unit if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint(View):
     """A checkpoint in the store."""
 
@@ -760,6 +773,20 @@ class Comparison(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Constants(View):
+    """Numbers of a class of nodes that were measured on one of its nodes; None: not measured."""
+
+    communicator_gib: float | None = None
+    """Device memory of each group of ranks that communicates."""
+    link_gb_per_s: float | None = None
+    """Bus bandwidth of a large all-reduce over all GPUs, in 10^9 bytes per second."""
+    process_gib: float | None = None
+    """Device memory of a rank before its model: context and libraries on a GPU."""
+    source: str = ""
+    """Node and day of the measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetImages(View):
     """Contents of a dataset of images, in the terms that a job's spec must use."""
 
@@ -949,6 +976,8 @@ class Hardware(View):
     memory_gib: float
     host_memory_gib: float | None = None
     """RAM of the host of a GPU node; None if it is not known."""
+    measured: Constants | None = None
+    """Constants from the last proof of a node of this class; None: none is known."""
     model: str | None = None
     no_compiler: str = ""
     """Missing parts of the compiler for generated kernels; empty if it is complete, or not
@@ -1212,6 +1241,22 @@ class Logs(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Machine(View):
+    """Hardware and software that a proof is about."""
+
+    device: str
+    ranks: int
+    """Number of GPUs, or of CPU slots, that took part."""
+    gpus: tuple[str, ...]
+    """Name of each GPU."""
+    driver: str
+    """Version of the GPUs' driver; empty without GPUs."""
+    torch: str
+    python: str
+    cores: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Occurrence(View):
     """One occurrence of a maintenance on one node."""
 
@@ -1413,6 +1458,24 @@ class NewWebhook(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProofSummary(View):
+    """The last proof of a node (`trainyard prove`), in short."""
+
+    sha256: str
+    """Hash of the proof, its name."""
+    proven_at: datetime
+    device: str
+    driver: str
+    torch: str
+    sentence: str
+    """Numbers of checks passed, and the names of those that failed or were skipped."""
+    failed: tuple[str, ...]
+    skipped: tuple[str, ...]
+    changes: tuple[str, ...]
+    """Differences of the node's hardware and software now, such as another driver."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Telemetry(View):
     """Load of the node at one moment. Percentages are 0 to 100; lists are in order of slots."""
 
@@ -1439,6 +1502,8 @@ class Node(View):
     reachable: bool
     last_seen_at: datetime | None
     unreachable_since: datetime | None
+    proof: ProofSummary | None
+    """Last proof that the node trains as planned; null if it was never proven."""
     user: str | None
     """Name of the user who holds the node now."""
     job: str | None
@@ -1591,6 +1656,29 @@ class PolicyText(View):
     applied_at: datetime
     document: str
     windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof(View):
+    """Results of all checks of one node that were asked for."""
+
+    trainyard: str
+    """Version of the platform."""
+    proven_at: datetime
+    seconds: float
+    machine: Machine
+    checks: tuple[CheckResult, ...]
+    constants: Constants | None = None
+    """Numbers that the planner may use for nodes of this class; None on CPU slots."""
+    format: str = "trainyard-proof/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProofDocument(View):
+    """A whole proof. `sha256` is that of `content` as JSON with sorted keys and no spaces."""
+
+    sha256: str
+    content: Proof
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,17 @@
 
 from datetime import datetime
 
-from sqlalchemy import JSON, CheckConstraint, ColumnElement, ForeignKey, Index, func, or_, text
+from sqlalchemy import (
+    JSON,
+    CheckConstraint,
+    ColumnElement,
+    ForeignKey,
+    Index,
+    String,
+    func,
+    or_,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.base.node_names import folded
@@ -64,3 +74,17 @@ class Node(Base):
     def goes_by(cls, id_or_name: str) -> ColumnElement[bool]:
         """Return the condition that `id_or_name` is the node's id or name."""
         return or_(cls.id == id_or_name, cls.is_called(id_or_name))
+
+
+class NodeProof(Base):
+    """Proof of a node by `trainyard prove`; never changed, named by its own hash."""
+
+    __tablename__ = "proofs"
+    __table_args__ = (Index("ix_proofs_node_id_proven_at", "node_id", "proven_at"),)
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """SHA-256 of the canonical text of `content`, in hex."""
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
+    proven_at: Mapped[datetime]
+    content: Mapped[Document]
+    """`strategies.plan.trust.proof.Proof`"""

@@ -88,6 +88,8 @@ class Inventory(Message):
     older worker that does not report it."""
     no_sandbox: str = Field(default="", max_length=2000)
     """Reason why no sandbox works."""
+    driver: str = Field(default="", max_length=100)
+    """Version of the GPUs' driver; empty without GPUs, or if it does not answer."""
     no_gang_sandbox: str = Field(default="", max_length=2000)
     """Reason why no sandbox works for a script that runs on other nodes too."""
     no_compiler: str = Field(default="", max_length=2000)

@@ -381,6 +381,17 @@ def upgrade() -> None:
     op.create_index("ix_reports_user_id_made_at", "reports", ["user_id", "made_at"])
 
     op.create_table(
+        "proofs",
+        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("node_id", sa.Text(), nullable=False),
+        sa.Column("proven_at", UtcDateTime(), nullable=False),
+        sa.Column("content", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(["node_id"], ["nodes.id"], name=op.f("fk_proofs_node_id_nodes")),
+        sa.PrimaryKeyConstraint("sha256", name=op.f("pk_proofs")),
+    )
+    op.create_index("ix_proofs_node_id_proven_at", "proofs", ["node_id", "proven_at"])
+
+    op.create_table(
         "secrets",
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),

@@ -58,6 +58,8 @@ class Hardware(BaseModel):
     """RAM of the host of a GPU node; None if it is not known."""
     speeds: GpuSpeeds | None = None
     """Measured speeds of a GPU whose data sheet is not known; None: known, or not measured."""
+    measured: Constants | None = None
+    """Constants from the last proof of a node of this class; None: none is known."""
     no_sandbox: str = ""
     """Reason why scripts cannot be sandboxed here; empty if they can, or it is not known."""
     no_gang_sandbox: str = ""

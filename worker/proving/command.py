@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-import pynvml
 from pydantic import ValidationError
 
 from core.base.settings import WorkerSettings
@@ -25,8 +24,10 @@ from strategies.plan.trust.proof import (
     document,
     read_document,
 )
-from worker.attempts import NodeFolder
+from worker.api_client import ApiClient, RequestRefused, Unreachable
+from worker.attempts import NodeFolder, read_model
 from worker.boot import cores
+from worker.enrol import IdentityFile
 from worker.gpus.node_gpus import DriverBroken, NodeGpus
 from worker.proving.all_checks import CHECKS
 from worker.proving.bench import TRAINER, Bench
@@ -67,6 +68,7 @@ def run(
     if as_json:
         sys.stdout.write(document(proof))
     note(f"{proof.sentence} SHA-256 {proof.sha256}")
+    note(send(proof))
     return FAILED if proof.named("failed") else PROVEN
 
 
@@ -147,29 +149,19 @@ def machine(inventory: Inventory, *, device: Literal["cpu", "cuda"], ranks: int)
         device=device,
         ranks=ranks,
         gpus=[gpu.name for gpu in inventory.gpus] if device == "cuda" else [],
-        driver=driver() if device == "cuda" else "",
+        driver=inventory.driver if device == "cuda" else "",
         torch=inventory.torch,
         python=inventory.python,
         cores=inventory.cores,
     )
 
 
-def driver() -> str:
-    """Return the version of the GPUs' driver; empty without one."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ""
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def constants(results: Iterable[CheckResult], *, device: Literal["cpu", "cuda"]) -> Constants:
+def constants(
+    results: Iterable[CheckResult], *, device: Literal["cpu", "cuda"]
+) -> Constants | None:
     """Return the numbers for the planner: from passed checks, on GPUs only."""
     if device == "cpu":
-        return Constants()
+        return None
     figures = {
         name: value
         for result in results
@@ -211,6 +203,24 @@ def require_idle() -> None:
                 f"Job {attempt.key.job_id} runs on this node; drain the node first (trainyard "
                 "admin drain NAME) and wait for the job's end."
             )
+
+
+def send(proof: Proof) -> str:
+    """Send the proof to the platform if this node has joined one; return what became of it."""
+    settings = worker_settings()
+    if settings is None:
+        return "Not sent: TRAINYARD_API_URL, TRAINYARD_DATA and the worker's others are not set."
+    identity = read_model(NodeFolder(settings.data).identity, IdentityFile)
+    if identity is None:
+        return f"Not sent: this node has not joined a platform (no identity in {settings.data})."
+    client = ApiClient(settings.api_url, identity.node_token)
+    try:
+        client.send_proof(proof)
+    except (Unreachable, RequestRefused) as error:
+        return f"Not sent: {error}"
+    finally:
+        client.close()
+    return f"Sent to {settings.api_url} as the proof of {identity.name}."
 
 
 def worker_settings() -> WorkerSettings | None:

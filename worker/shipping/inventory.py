@@ -9,6 +9,7 @@ from core.wire.messages import Gpu, Inventory
 from strategies.plan.compilers import why_no_compiler
 from worker.boot import cores
 from worker.gpus.nvml import Nvml
+from worker.gpus.torch_build import driver_and_capabilities
 from worker.ranks.memory import machine
 from worker.scripts.sandbox import SandboxSupport
 
@@ -28,6 +29,7 @@ def take_inventory(gpus: Sequence[Gpu], slots: int | None, sandbox: SandboxSuppo
         sandbox="" if sandbox.level is None else str(sandbox.level),
         no_sandbox=sandbox.reason,
         no_gang_sandbox=sandbox.gang_reason,
+        driver=driver_and_capabilities()[0] if gpus else "",
         no_compiler=why_no_compiler("cuda" if gpus else "cpu"),
     )
 

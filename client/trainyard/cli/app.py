@@ -69,7 +69,6 @@ for panel, name, command in (
     (WATCH, "artifacts", files.artifacts),
     (WATCH, "download", files.download),
     (WATCH, "code", scripts.download_code),
-    (HAVE, "nodes", nodes.nodes),
     (HAVE, "usage", usage.usage),
     (ACCOUNT, "login", account.login),
     (ACCOUNT, "logout", account.logout),
@@ -82,6 +81,7 @@ for panel, name, command in (
 app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
 app.add_typer(agendas.app, name="agenda", rich_help_panel=JOBS)
 app.add_typer(reports.app, name="reports", rich_help_panel=WATCH)
+app.add_typer(nodes.app, name="nodes", rich_help_panel=HAVE)
 app.add_typer(leases.app, name="leases", rich_help_panel=HAVE)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=HAVE)
 app.add_typer(models.app, name="models", rich_help_panel=HAVE)

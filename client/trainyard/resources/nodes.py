@@ -21,3 +21,7 @@ class Nodes:
     def get(self, node: str) -> Node:
         """Return a node by id or name."""
         return decode(Node, self._connection.get(f"/v1/nodes/{segment(node)}"))
+
+    def proof(self, node: str) -> str:
+        """Return a node's last proof as JSON text, as `trainyard prove --check` checks it."""
+        return self._connection.text(f"/v1/nodes/{segment(node)}/proof")

@@ -119,7 +119,9 @@ def time_of_step(resolved: ResolvedSpec) -> StepTime | None:
         return None
     if any(part.crosses_nodes for part in sent):
         return None
-    if sent and gpu.link_gb_per_s is None:
+    constants = resolved.hardware.measured
+    measured = None if constants is None else constants.link_gb_per_s
+    if sent and gpu.link_gb_per_s is None and measured is None:
         return None
     if resolved.spec.parallelism.offload_optimizer is not Offload.NONE:
         return None  # the speed of the host's update and bus is not known
@@ -127,7 +129,7 @@ def time_of_step(resolved: ResolvedSpec) -> StepTime | None:
     work *= 1 + RECOMPUTED[spec.activation_checkpointing]
     lowest, usual, highest = REACHED[32 if peak == gpu.float32 else 16]
     busy = 1 - bubble_of(resolved)
-    link = REACHED_LINK * 1e9 * (gpu.link_gb_per_s or 1)
+    link = 1e9 * (measured or REACHED_LINK * (gpu.link_gb_per_s or 1))
     hidden = sum(part.num_bytes for part in sent if part.overlaps) / link
     shown = sum(part.num_bytes for part in sent if not part.overlaps) / link
 

@@ -319,13 +319,23 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         *terms,
         term("activations", activations, False, source),
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
-        term(
-            PROCESS,
-            PROCESS_GIB[resolved.hardware.device] * GIB,
-            False,
-            "Python, torch and its libraries",
-        ),
+        process_term(resolved),
     ]
+
+
+def process_term(resolved: ResolvedSpec) -> MemoryTerm:
+    """Return the memory of a rank before its model, as it was measured on a node of the class.
+
+    A communicator for each axis with more than one rank, and one for all ranks.
+    """
+    hardware, axes = resolved.hardware, sum(degree > 1 for degree in resolved.layout.degrees)
+    gib, source = PROCESS_GIB[hardware.device], "Python, torch and its libraries"
+    measured = hardware.measured
+    if measured is not None and measured.process_gib is not None:
+        communicators = axes + 1 if axes else 0
+        gib = measured.process_gib + communicators * (measured.communicator_gib or 0.0)
+        source = f"{source}; {measured.source}"
+    return MemoryTerm(name=PROCESS, gib=gib, exact=False, source=source)
 
 
 def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:

@@ -79,8 +79,8 @@ class Proof(ProofPart):
     seconds: float = Field(ge=0)
     machine: Machine
     checks: list[CheckResult] = Field(min_length=1, max_length=len(CheckName))
-    constants: Constants = Constants()
-    """Numbers that the planner may use for nodes of this class."""
+    constants: Constants | None = None
+    """Numbers that the planner may use for nodes of this class; None on CPU slots."""
 
     def named(self, verdict: Verdict) -> list[CheckName]:
         """Return the checks with this verdict."""

@@ -120,7 +120,7 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
         "report",
     }  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
-        "datasets", "models", "studies", "agenda", "leases", "tokens", "sessions", "admin"
+        "datasets", "models", "studies", "agenda", "leases", "nodes", "tokens", "sessions", "admin"
     }  # fmt: skip
 
 

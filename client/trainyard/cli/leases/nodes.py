@@ -1,15 +1,23 @@
 """`trainyard nodes`."""
 
 from datetime import datetime
+from typing import Annotated
 
-from trainyard.cli.output import AsJson, print_list, state_text
+import typer
+
+from trainyard.cli.output import AsJson, print_json, print_list, say, state_text
 from trainyard.cli.session import connect
 from trainyard.views import Node
 from trainyard.wording import moment
 
+app = typer.Typer(help="The nodes, and one node's proof.")
 
-def nodes(as_json: AsJson = False) -> None:
+
+@app.callback(invoke_without_command=True)
+def nodes(context: typer.Context, as_json: AsJson = False) -> None:
     """List the nodes: their hardware, their use, and when they are free."""
+    if context.invoked_subcommand is not None:
+        return
     with connect() as client:
         found = list(client.nodes.list())
     print_list(
@@ -30,6 +38,34 @@ def nodes(as_json: AsJson = False) -> None:
         empty="No nodes yet. Add one: trainyard admin enrol NAME",
         as_json=as_json,
     )
+
+
+@app.command("show")
+def show(node: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False) -> None:
+    """Show a node: its hardware, its state, and the last proof that it trains as planned."""
+    with connect() as client:
+        found = client.nodes.get(node)
+    if as_json:
+        print_json(found.raw)
+        return
+    say(f"{found.name}: {found.node_class}, {found.state}. {has(found)}.")
+    if found.reason:
+        say(reason(found))
+    for sentence in proven(found):
+        say(sentence)
+
+
+def proven(node: Node) -> list[str]:
+    """Return sentences about the node's last proof, and what has changed since."""
+    proof = node.proof
+    if proof is None:
+        return ["Not proven yet. On the node: trainyard prove"]
+    on = f"driver {proof.driver}, " if proof.driver else "CPU slots, "
+    return [
+        f"Proven {moment(proof.proven_at)} with {on}torch {proof.torch}: {proof.sentence}",
+        *(f"Changed since: {change}. Prove it again." for change in proof.changes),
+        f"Proof {proof.sha256}",
+    ]
 
 
 def has(node: Node) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies.plan.estimates.activations import kept_by_layer, logit_bytes
 from strategies.plan.estimates.memory import GIB
 from strategies.plan.gpus import known_node
-from strategies.plan.hardware import Hardware
+from strategies.plan.hardware import Constants, Hardware
 from strategies.plan.planner import Plan, plan, resolve
 from strategies.plan.shapes import count_parameters
 from strategies.plan.spec import ActivationCheckpointing, ModelName, ModelSpec, TrainSpec
@@ -205,3 +205,17 @@ def test_sgd_without_momentum_keeps_nothing_so_13_billion_fit_on_one_80_gb_gpu()
     assert not with_momentum.fits
     kept = with_momentum.needed_gib - without.needed_gib
     assert kept == pytest.approx(with_momentum.parameters * 2 / GIB)
+
+
+def test_a_measured_process_and_its_communicators_take_the_place_of_the_constant() -> None:
+    measured = Constants(process_gib=1.5, communicator_gib=0.25, source="measured on node n1")
+    node = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80, measured=measured)
+    found = {}
+    for ranks, degrees in ((1, {}), (2, {}), (4, {"data_parallel_shard_degree": 2})):
+        spec = make_spec(parallelism={"strategy": "hsdp" if degrees else "auto", **degrees})
+        planned = plan(spec, nodes=1, ranks_per_node=ranks, hardware=node)
+        (term,) = [one for one in planned.memory if one.name == "process"]
+        assert term.source.endswith("; measured on node n1")
+        found[ranks] = term.gib
+    # One rank has no communicator; others have one for all ranks, and one for each axis.
+    assert found == {1: 1.5, 2: 2.0, 4: 2.25}
