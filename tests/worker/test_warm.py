@@ -47,18 +47,18 @@ def test_ranks_on_gpus_are_forked_and_see_only_their_own(api: FakeApi, gpu_node:
     assert seen_by_ranks(node.attempt(key)) == [f"{uuid_of(2)},{uuid_of(3)}"] * 2
 
 
-def test_ranks_on_the_cpu_see_no_gpu(api: FakeApi, node: Node) -> None:
-    node.start(CUDA_VISIBLE_DEVICES="0")
-    key = api.order(make_order(slots=[2, 3]))
+def test_ranks_on_the_cpu_of_a_gpu_node_see_no_gpu(api: FakeApi, gpu_node: GpuNode) -> None:
+    gpu_node.start()
+    key = api.order(make_order(slots=[2, 3], steps=5))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
-    assert seen_by_ranks(node.attempt(key)) == ["", ""]
+    assert seen_by_ranks(gpu_node.attempt(key)) == ["", ""]
 
 
 def test_a_warm_process_that_may_have_used_cuda_forks_nothing_and_the_job_is_told(
     api: FakeApi, node: Node
 ) -> None:
     node.start(trainer="cuda_trainer")
-    key = api.order(make_order(launcher=Launcher.AUTO))
+    key = api.order(make_order(ranks=1, steps=2, launcher=Launcher.AUTO))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED, node.log.read_text()
     observed = api.observed(key)
     assert observed is not None
