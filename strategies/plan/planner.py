@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from strategies.plan import rules
+from strategies.plan.attention_kernels import scores_are_kept
 from strategies.plan.catalog import TECHNIQUES, ResultClass, promised
 from strategies.plan.estimates.advice import Advice, Outcome, advise
 from strategies.plan.estimates.cost import Cost, cost
@@ -221,6 +222,7 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
     warnings = [] if policy is None else [policy]
     warnings.extend(emulated(spec.precision, hardware))
     warnings.extend(unused_tf32(spec, hardware))
+    warnings.extend(scores_are_kept(spec, hardware))
     warnings.extend(computed_in_float32(resolved))
     warnings.extend(swapping_is_compiled(resolved))
     warnings.extend(nothing_to_adapt(spec))

@@ -1,0 +1,70 @@
+"""Kernel that torch's fused attention takes on a GPU. Torch-free.
+
+Source: constraints of torch's sdp_utils.cpp, tried in the order flash, efficient, math. cuDNN's
+kernel comes after math; GPUs that prefer it (from 2022 on) take it for what flash can take.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from strategies.plan.hardware import Hardware
+from strategies.plan.shapes import heads, kv_heads
+from strategies.plan.spec import ModelSpec, Precision, TrainSpec
+
+FLASH_HEADS_UP_TO = 256  # features per head
+HALF = (Precision.BFLOAT16, Precision.FLOAT16, Precision.PURE_BFLOAT16)
+
+
+class AttentionKernel(StrEnum):
+    """flash and efficient keep no scores, math keeps all of them in every layer."""
+
+    FLASH = "flash"
+    EFFICIENT = "efficient"
+    MATH = "math"
+
+
+def attention_kernel(
+    precision: Precision, *, masked: bool, grouped: bool, head_width: int
+) -> AttentionKernel:
+    """Return the kernel of a GPU from 2020 on (capability 8.0).
+
+    `masked`: with a mask instead of plain causal attention. `grouped`: several query heads share a
+    head of keys.
+    """
+    half = precision in HALF
+    if half and not masked and head_width <= FLASH_HEADS_UP_TO:
+        return AttentionKernel.FLASH
+    if precision is Precision.FLOAT64:
+        return AttentionKernel.MATH
+    if not grouped:
+        return AttentionKernel.EFFICIENT
+    return AttentionKernel.MATH
+
+
+def kernel_of(spec: TrainSpec) -> AttentionKernel:
+    """Return the kernel of a text model's layers on a GPU."""
+    model: ModelSpec = spec.model
+    return attention_kernel(
+        spec.precision,
+        masked=spec.data.packing,
+        grouped=kv_heads(model) != heads(model),
+        head_width=model.width // heads(model),
+    )
+
+
+def scores_are_kept(spec: TrainSpec, hardware: Hardware) -> Iterator[str]:
+    """Warn if attention on a GPU takes the kernel that keeps every score."""
+    if hardware.device != "cuda" or spec.model.name.reads_images:
+        return
+    if spec.parallelism.context_parallel_degree not in (None, 1):
+        return  # rings have kernels of their own
+    if kernel_of(spec) is not AttentionKernel.MATH:
+        return
+    remedy = "take precision bfloat16"
+    if spec.data.packing:
+        remedy += ", and kv_heads equal to heads or packing false"
+    yield (
+        f"attention in {spec.precision} with these heads runs without a fused kernel (math) on a "
+        "GPU: it is slow, and every layer keeps its scores, heads x tokens x tokens per sample, "
+        f"which the plan does not count; {remedy}"
+    )

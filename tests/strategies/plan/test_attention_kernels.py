@@ -1,0 +1,46 @@
+"""The kernel of attention on a GPU, by torch's constraints; the GPU itself is asked by `prove`."""
+
+from typing import Any
+
+import pytest
+
+from strategies.plan.attention_kernels import attention_kernel
+from strategies.plan.gpus import known_node
+from strategies.plan.planner import Plan, plan
+from strategies.plan.spec import Precision
+from tests.strategies.support.training_runs import make_spec
+
+PLAIN = {"masked": False, "grouped": False, "head_width": 64}
+
+
+@pytest.mark.parametrize(
+    ("precision", "changes", "kernel"),
+    [
+        ("bfloat16", {}, "flash"),
+        ("float16", {"grouped": True}, "flash"),
+        ("pure_bfloat16", {}, "flash"),
+        ("bfloat16", {"head_width": 512}, "efficient"),
+        ("bfloat16", {"masked": True}, "efficient"),
+        ("bfloat16", {"masked": True, "grouped": True}, "math"),
+        ("float32", {}, "efficient"),
+        ("float32", {"masked": True}, "efficient"),
+        ("float32", {"grouped": True}, "math"),
+        ("float64", {}, "math"),
+    ],
+)
+def test_a_kernel_is_taken_by_type_mask_and_heads(
+    precision: str, changes: dict[str, Any], kernel: str
+) -> None:
+    assert attention_kernel(Precision(precision), **PLAIN | changes) == kernel
+
+
+def test_the_plan_warns_of_scores_that_are_kept() -> None:
+    def on_gpu(**changes: Any) -> Plan:
+        spec = make_spec(model__name="llama", **changes)
+        return plan(spec, nodes=1, ranks_per_node=1, hardware=known_node("a100-80gb", gpus=1))
+
+    [said] = on_gpu(model__kv_heads=2).warnings
+    assert "without a fused kernel (math)" in said
+    assert said.endswith("take precision bfloat16")
+    assert on_gpu(model__kv_heads=2, precision="bfloat16").warnings == []
+    assert on_gpu().warnings == []
