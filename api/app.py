@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 import dashboard
 from api.admin import routes as admin
 from api.admin import routes_cleanups as cleanups
+from api.admin import routes_fabric as fabric
 from api.admin import routes_read_only as read_only
 from api.admin import routes_unsafe_settings as unsafe_settings
 from api.agendas import routes as agendas
@@ -129,6 +130,7 @@ ROUTERS = (
     admin.router,
     cleanups.router,
     unsafe_settings.router,
+    fabric.router,
     read_only.router,
     node_protocol.router,
     node_files.router,

@@ -31,9 +31,9 @@ from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, 
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease
-from core.tables.nodes import Node
+from core.tables.nodes import Node, NodeClass
 from core.transitions import advance, explain, note
-from core.wire.messages import Rendezvous
+from core.wire.messages import Fabric, Rendezvous
 from scheduler import reaper
 from scheduler.leadership import LeadershipClaim
 from scheduler.leases import failover as rescue
@@ -363,7 +363,7 @@ def grant(
                     let_in(scheduler, session, row, places, now)
             else:
                 places = walk_in(scheduler, session, row, placement, now)
-            meeting_point = rendezvous(places, SystemRandom())
+            meeting_point = rendezvous(session, places, SystemRandom())
             with tracing.span("place", parent=row.traceparent, job=row.id, epoch=row.epoch + 1):
                 if not assign(session, row, places, now=now, actor=ACTOR, rendezvous=meeting_point):
                     raise Overtaken
@@ -524,7 +524,9 @@ def taken_slots(session: Session, node_id: str) -> set[int]:
     return {slot for slots in taken for slot in slots}
 
 
-def rendezvous(places: Sequence[NodeAssignment], random: Random) -> Rendezvous | None:
+def rendezvous(
+    session: Session, places: Sequence[NodeAssignment], random: Random
+) -> Rendezvous | None:
     """Return the meeting point of ranks on several nodes; None for one node.
 
     It is the first node, at a random port that is probably free there. If it is not, the start
@@ -532,10 +534,12 @@ def rendezvous(places: Sequence[NodeAssignment], random: Random) -> Rendezvous |
     """
     if len(places) == 1:
         return None
+    node_class = session.get_one(NodeClass, places[0].node.class_name)
     return Rendezvous(
         address=places[0].node.peer_address,
         port=random.choice(PORTS),
         key=f"{random.getrandbits(256):064x}",
+        fabric=Fabric.model_validate(node_class.fabric),
     )
 
 

@@ -12,7 +12,7 @@ from core.base import tracing
 from core.base.clock import boot_s
 from core.spec.script import Script
 from core.states import INFRASTRUCTURE, Outcome
-from core.wire.messages import Gpu, Order, StopOrder, Unread
+from core.wire.messages import Fabric, Gpu, Order, StopOrder, Unread
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
@@ -204,7 +204,7 @@ class Actor:
             nodes=order.plan.nodes,
             position=0 if order.gang is None else order.gang.position,
             rendezvous=None if order.gang is None else order.gang.rendezvous,
-            interface="" if order.gang is None else self.peers.interface,
+            interface="" if order.gang is None else self._interface(order.gang.rendezvous.fabric),
             script=is_script,
             log_bytes=self.log_bytes,
             memory_bytes=self.memory_bytes,
@@ -249,6 +249,10 @@ class Actor:
         return self.gpus.look(
             held={uuid for start in starts for uuid in start.gpus}, roots=shims | ranks
         )
+
+    def _interface(self, fabric: Fabric) -> str:
+        """Return the interface that leads to the other nodes."""
+        return fabric.interface or self.peers.interface
 
     def share_of_cores(self, order: Order) -> int:
         """Return the threads of one rank, so that other jobs may use the remaining slots."""

@@ -1,13 +1,15 @@
 """Classes of nodes: a node's hardware names its class, unless its enrolment did."""
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.states import NodeState
 from core.tables.nodes import Node, NodeClass
-from core.wire.messages import Inventory
+from core.wire.messages import Fabric, Inventory
 from strategies.plan.hardware import GpuSpeeds, Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
@@ -72,16 +74,15 @@ def same_kind(a: Hardware, b: Hardware) -> bool:
 
 def judge_together(session: Session, known: NodeClass) -> None:
     """Let a class do what each of its nodes is able to do: the first node's reason counts, and so
-    do the first node's measured speeds."""
+    do the first node's measured speeds.
+
+    On the nodes' own network the sandboxes of several nodes need no other one.
+    """
     inventories = session.scalars(
         select(Node.inventory)
         .where(Node.class_name == known.name, Node.state != NodeState.RETIRED)
         .order_by(Node.name)
     ).all()
-    reasons = {
-        field: next((str(each[field]) for each in inventories if each.get(field)), "")
-        for field in OF_EVERY_NODE
-    }
     hardware = Hardware.model_validate(known.hardware)
     measured = [
         gpu["speeds"]
@@ -90,9 +91,20 @@ def judge_together(session: Session, known: NodeClass) -> None:
         if gpu["name"] == hardware.model and gpu.get("speeds")
     ]
     speeds = GpuSpeeds(**measured[0]) if measured else None
-    changed = hardware.model_copy(update={**reasons, "speeds": speeds})
+    changed = hardware.model_copy(update={**_reasons(known, inventories), "speeds": speeds})
     if changed != hardware:
         refit(known, changed)
+
+
+def _reasons(known: NodeClass, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return, for each ability of a class, the first reason of these nodes against it."""
+    reasons = {
+        field: next((str(node[field]) for node in nodes if node.get(field)), "")
+        for field in OF_EVERY_NODE
+    }
+    if Fabric.model_validate(known.fabric).programs == "host":
+        reasons["no_gang_sandbox"] = ""
+    return reasons
 
 
 def join_class(session: Session, inventory: Inventory, *, named: str | None) -> str:
@@ -112,11 +124,9 @@ def join_class(session: Session, inventory: Inventory, *, named: str | None) -> 
             return name
         here = Hardware.model_validate(known.hardware)
         if same_kind(here, hardware):
-            reasons = {
-                field: getattr(here, field) or getattr(hardware, field) for field in OF_EVERY_NODE
-            }
+            both = [one.model_dump() for one in (here, hardware)]
             speeds = here.speeds or hardware.speeds
-            joined = here.model_copy(update={**reasons, "speeds": speeds})
+            joined = here.model_copy(update={**_reasons(known, both), "speeds": speeds})
             if joined != here:
                 refit(known, joined)
             return name

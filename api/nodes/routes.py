@@ -20,7 +20,7 @@ from core.tables.jobs import Attempt, AttemptPart
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
-from core.wire.messages import Inventory, Telemetry
+from core.wire.messages import Fabric, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.trust.proof import Proof, document
 
@@ -94,6 +94,7 @@ def _view(session: Session, process: Process, row: Row[Node, NodeClass, str]) ->
         state=node.state,
         reason=node.reason,
         hardware=Hardware.model_validate(node_class.hardware),
+        fabric=Fabric.model_validate(node_class.fabric),
         inventory=Inventory.model_validate(node.inventory),
         telemetry=Telemetry.model_validate(node.telemetry) if node.telemetry else None,
         reachable=node.unreachable_since is None and seen is not None and now - seen <= silence,

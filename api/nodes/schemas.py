@@ -8,7 +8,7 @@ from api.leases.schemas import LeaseView
 from api.web.schemas import Body, Moment, View
 from core.base.node_names import NodeName
 from core.states import NodeState
-from core.wire.messages import Inventory, Telemetry
+from core.wire.messages import Fabric, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.trust.proof import Proof
 
@@ -64,6 +64,8 @@ class NodeView(View):
     state: NodeState
     reason: str
     hardware: Hardware
+    fabric: Fabric
+    """Network between the nodes of its class."""
     inventory: Inventory
     telemetry: Telemetry | None
     reachable: bool

@@ -867,6 +867,20 @@ class Event(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fabric(View):
+    """Network between the nodes of a class, as an administrator set it."""
+
+    adapters: str = ""
+    """RDMA adapters that NCCL uses, such as `mlx5_0,mlx5_1:1`. Empty: NCCL chooses."""
+    interface: str = ""
+    """Interface of every node that NCCL and gloo use, such as `ib0`. Empty: the one with the
+    address that the node reports."""
+    programs: str = "relay"
+    """Network of users' programs that run on several nodes: a private one, relayed through the
+    first node, or the nodes' own with their RDMA devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Feed(View):
     """A calendar feed."""
 
@@ -1497,6 +1511,8 @@ class Node(View):
     state: str
     reason: str
     hardware: Hardware
+    fabric: Fabric
+    """Network between the nodes of its class."""
     inventory: dict[str, Any]
     telemetry: Telemetry | None
     reachable: bool

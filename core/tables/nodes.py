@@ -29,6 +29,8 @@ class NodeClass(Base):
     version: Mapped[int] = mapped_column(default=1)
     hardware: Mapped[Document]
     """`strategies.plan.planner.Hardware`"""
+    fabric: Mapped[Document] = mapped_column(default=dict, server_default="{}")
+    """`core.wire.messages.Fabric`"""
 
 
 class Node(Base):

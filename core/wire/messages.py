@@ -33,6 +33,9 @@ RelativePath = Annotated[
 ]
 
 
+ADAPTER = r"[A-Za-z0-9_]+(:[0-9]+)?"  # of RDMA, with its port
+
+
 class Message(BaseModel):
     """Base class: unknown fields are refused, and so are numbers that JSON does not have."""
 
@@ -258,6 +261,19 @@ class Request(Message):
     action: RequestAction
 
 
+class Fabric(Message):
+    """Network between the nodes of a class, as an administrator set it."""
+
+    interface: str = Field(default="", pattern=r"^[A-Za-z0-9_.-]{0,15}$")
+    """Interface of every node that NCCL and gloo use, such as `ib0`. Empty: the one with the
+    address that the node reports."""
+    adapters: str = Field(default="", max_length=200, pattern=rf"^({ADAPTER}(,{ADAPTER})*)?$")
+    """RDMA adapters that NCCL uses, such as `mlx5_0,mlx5_1:1`. Empty: NCCL chooses."""
+    programs: Literal["relay", "host"] = "relay"
+    """Network of users' programs that run on several nodes: a private one, relayed through the
+    first node, or the nodes' own with their RDMA devices."""
+
+
 class Rendezvous(Message):
     """Meeting point of the ranks of several nodes: on the first of them."""
 
@@ -265,6 +281,8 @@ class Rendezvous(Message):
     port: int = Field(ge=1, le=65_535)
     key: str = Field(default="", repr=False)
     """Key of this attempt alone, by which the nodes of a script know each other."""
+    fabric: Fabric = Fabric()
+    """Network by which they meet, the same on all nodes of the attempt."""
 
 
 class Gang(Message):

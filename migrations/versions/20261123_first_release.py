@@ -84,6 +84,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("hardware", sa.JSON(), nullable=False),
+        sa.Column("fabric", sa.JSON(), server_default="{}", nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_node_classes")),
     )
 

@@ -280,6 +280,37 @@ def test_a_script_on_two_nodes_reaches_its_fellow_and_nobody_else(
     assert "fellow: from 0 10.77.0.1" in output
 
 
+MEETS = """
+import os, socket, sys
+import torch, torch.distributed as dist
+
+socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10).close()
+dist.init_process_group("gloo")
+total = torch.ones(3)
+dist.all_reduce(total)
+print("meets", os.environ["MASTER_ADDR"], total.tolist(), sorted(os.listdir("/sys/class/net")))
+"""
+
+
+def test_programs_meet_on_the_nodes_own_network_where_an_administrator_allows_it(
+    platform: Running, client: httpx2.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "meets.py").write_text(MEETS)
+    script = {"entry": "meets.py", "arguments": ["127.0.0.1", str(platform.port)]}
+    with Trainyard(platform.url, platform.token) as sdk:
+        node_class = next(iter(sdk.nodes.list())).node_class
+        sdk.admin.set_fabric(node_class, programs="host")
+        try:
+            job_id = run_script(platform, client, tmp_path, script)
+            job = wait_for_end(client, job_id)
+        finally:
+            sdk.admin.set_fabric(node_class)
+    output = said(client, job_id)
+    assert job["state"] == "succeeded", (job["reason"], output)
+    assert output.count("[2.0, 2.0, 2.0]") == 2, output
+    assert "meets 127.0.0.1" in output, "not an address of the relay"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "entry", "arguments"),

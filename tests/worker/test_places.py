@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.spec.spec import Launcher
-from core.wire.messages import Rendezvous
+from core.wire.messages import Fabric, Rendezvous
 from worker.attempts import Attempt, StartFile
 from worker.preparing.peers import find_peers
 from worker.ranks.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
@@ -35,7 +35,7 @@ SECOND = {
 
 @pytest.fixture
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempt:
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA"):
         monkeypatch.delenv(name, raising=False)
     return Attempt(tmp_path / "job_a.1")
 
@@ -67,6 +67,14 @@ def test_on_the_second_node_ranks_meet_on_the_first(attempt: Attempt) -> None:
     told = dict(itertools.pairwise(command))
     assert (told["--nnodes"], told["--node-rank"], told["--nproc-per-node"]) == ("2", "1", "2")
     assert (told["--master-addr"], told["--master-port"]) == ("10.0.0.1", "20000")
+
+
+def test_nccl_uses_the_adapters_of_the_node_class(attempt: Attempt) -> None:
+    fabric = Fabric(interface="ib0", adapters="mlx5_0,mlx5_1:1")
+    meeting = Rendezvous(address="10.0.0.1", port=20_000, fabric=fabric)
+    found = rank_environment(attempt, start(**{**SECOND, "rendezvous": meeting}))
+    assert found["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1:1", "these exactly, not mlx5_10 too"
+    assert "NCCL_IB_HCA" not in rank_environment(attempt, start())
 
 
 def test_what_is_set_for_the_machine_holds(

@@ -21,12 +21,42 @@ from worker.ranks.tracebacks import remedy_for, traceback_error
 from worker.scripts.environments import CannotBuild, build, requirements_of
 from worker.scripts.event_files import masked_crc, read_records
 from worker.scripts.masking import Masks
-from worker.scripts.sandbox import folders_above, gpu_devices
+from worker.scripts.sandbox import Box, Level, folders_above, gpu_devices
 from worker.scripts.script_files import open_plain, plain_files
 from worker.scripts.script_metrics import ScriptMetrics
 from worker.scripts.script_output import ScriptOutput
 from worker.scripts.script_run import ScriptFolders
 from worker.shipping.spool import read_piece
+
+# ----------------------------------------------------------------------------------------- network
+
+
+@pytest.mark.parametrize("level", Level)
+def test_the_host_s_network_comes_with_its_rdma_devices_and_only_where_it_is_allowed(
+    level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = tmp_path / "infiniband"
+    devices.mkdir()
+    for name in ("uverbs0", "rdma_cm"):
+        (devices / name).touch()
+    monkeypatch.setattr("worker.scripts.sandbox.RDMA", str(devices))
+    monkeypatch.setattr("worker.scripts.sandbox._bwrap", lambda: "/usr/bin/bwrap")
+    unshared = {"--unshare-net", "--net"}
+    for on_host in (False, True):
+        box = Box(
+            folder=tmp_path / "box",
+            command=["true"],
+            environment={},
+            working_folder="/",
+            binds=[],
+            on_host_network=on_host,
+        )
+        (tmp_path / "box").mkdir(exist_ok=True)
+        command, told = box.launch(level)
+        shown = " ".join(command) + told.decode()
+        assert bool(unshared.intersection(command)) is not on_host
+        assert (f"{devices}/uverbs0" in shown, f"{devices}/rdma_cm" in shown) == (on_host, on_host)
+
 
 # ------------------------------------------------------------------------------------ environments
 

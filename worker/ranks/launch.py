@@ -30,7 +30,7 @@ LOWEST_PORT, HIGHEST_PORT = 15_000, 60_000
 # Variables that a rank may inherit. No TRAINYARD_*: a training must not see the platform's secrets.
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
           "PYTHONPATH", "VIRTUAL_ENV", "XDG_CACHE_HOME")  # fmt: skip
-SOCKETS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+NETWORK = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA")
 PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "MKL_", "KMP_")
 
 
@@ -101,15 +101,25 @@ def rank_environment(attempt: Attempt, start: StartFile) -> dict[str, str]:
         # Without GPUs of their own the ranks see none, on a node with GPUs too.
         "CUDA_VISIBLE_DEVICES": ",".join(start.gpus),
     }
-    # A host name may lead anywhere: all ranks are on this machine, or behind this interface.
-    interface = start.interface if start.rendezvous else "lo"
-    if interface:
-        environment["GLOO_SOCKET_IFNAME"] = interface
-    if start.rendezvous and interface:
-        environment["NCCL_SOCKET_IFNAME"] = f"={interface}"
-    # Variables that the administrator has set for the whole machine take precedence.
-    set_here = {name: os.environ[name] for name in SOCKETS if name in os.environ}
-    return {**environment, **set_here}
+    return {**environment, **fabric_variables(start)}
+
+
+def fabric_variables(start: StartFile) -> dict[str, str]:
+    """Return the variables that lead gloo and NCCL to the other ranks.
+
+    A host name may lead anywhere: all ranks are on this machine, or behind one interface.
+    Variables that the administrator has set for the whole machine take precedence.
+    """
+    if start.rendezvous is None:
+        found = {"GLOO_SOCKET_IFNAME": "lo"}
+    else:
+        adapters = start.rendezvous.fabric.adapters
+        found = {
+            **({"GLOO_SOCKET_IFNAME": start.interface} if start.interface else {}),
+            **({"NCCL_SOCKET_IFNAME": f"={start.interface}"} if start.interface else {}),
+            **({"NCCL_IB_HCA": f"={adapters}"} if adapters else {}),
+        }
+    return found | {name: os.environ[name] for name in NETWORK if name in os.environ}
 
 
 def meeting_point(start: StartFile) -> tuple[str, int]:

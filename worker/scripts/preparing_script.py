@@ -63,11 +63,12 @@ def script_run(
     """
     assert isinstance(order.spec, Script)
     script, found = order.spec, host.sandbox
+    needs_relay = order.gang is not None and order.gang.rendezvous.fabric.programs == "relay"
     level, reason = (
-        (found.level, found.reason) if order.gang is None else (found.gang_level, found.gang_reason)
+        (found.gang_level, found.gang_reason) if needs_relay else (found.level, found.reason)
     )
     if level is None:
-        with_network = "" if order.gang is None else " with a network to the other nodes"
+        with_network = " with a network to the other nodes" if needs_relay else ""
         raise CannotStart(
             Outcome.START_FAILED,
             f"sandbox_unavailable: this node cannot sandbox a script{with_network}: {reason}",

@@ -33,6 +33,7 @@ ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime",
        "ssl/openssl.cnf", "openmpi", "fonts", "mime.types")  # fmt: skip
 DEVICES = ("null", "zero", "full", "random", "urandom")
 TUN = "/dev/net/tun"
+RDMA = "/dev/infiniband"
 GPU_CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
 
 
@@ -82,6 +83,8 @@ class Box:
     """User that it runs as if the worker is root; else the worker's own user, without rights."""
     fellows: Fellows | None = None
     """Network with other sandboxes; None: nobody else is on its network."""
+    on_host_network: bool = False
+    """True if it has the host's network with its RDMA devices, as an administrator allowed."""
 
     def launch(self, level: Level) -> tuple[list[str], bytes]:
         """Return the command to start on the host, and the content of its standard input."""
@@ -91,6 +94,8 @@ class Box:
             [*system_view(), *self._etc(), *self.binds], key=lambda bind: PurePosixPath(bind[1])
         )
         devices = gpu_devices(self.gpus, os.listdir("/dev"))
+        if self.on_host_network and os.path.isdir(RDMA):
+            devices += [f"{RDMA}/{name}" for name in sorted(os.listdir(RDMA))]
         first = [sys.executable, "-I", "-S"]
         told: dict[str, object] = {
             "mounts": None,
@@ -108,14 +113,15 @@ class Box:
             command = [*outer, *first, inside]
         else:
             told["mounts"] = self._mounts(view, devices)
-            command = [*_unshare(), *first, str(INIT)]
+            command = [*_unshare(own_network=not self.on_host_network), *first, str(INIT)]
         return command, json.dumps(told).encode()
 
     def _bubblewrap(self, view: Sequence[tuple[Path, str, bool]], devices: list[str]) -> list[str]:
         found = _bwrap()
         assert found is not None
         command = [
-            found, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
+            found, "--unshare-ipc", "--unshare-pid", "--unshare-uts",
+            *([] if self.on_host_network else ["--unshare-net"]),
             "--unshare-cgroup-try", "--die-with-parent", "--as-pid-1", "--hostname", "sandbox",
             "--cap-drop", "ALL",
         ]  # fmt: skip
@@ -158,6 +164,7 @@ class Box:
             + [(str(source), target, writable) for source, target, writable in view],
             "links": links,
             "own_user_namespace": os.geteuid() != 0,
+            "own_network": not self.on_host_network,
         }
 
     def _network(self) -> dict[str, object] | None:
@@ -233,8 +240,10 @@ def our_packages() -> list[str]:
     ]
 
 
-def _unshare() -> list[str]:
-    command = [shutil.which("unshare") or "unshare", "--mount", "--pid", "--net", "--ipc", "--uts"]
+def _unshare(*, own_network: bool) -> list[str]:
+    command = [shutil.which("unshare") or "unshare", "--mount", "--pid", "--ipc", "--uts"]
+    if own_network:
+        command.append("--net")
     if os.geteuid() != 0:
         command += ["--user", "--map-root-user"]
     return [*command, "--fork", "--kill-child", "--"]

@@ -116,7 +116,8 @@ def build(mounts: dict[str, Any]) -> None:
     os.rmdir("/.old")
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     os.umask(own_umask)
-    raise_interface("lo")
+    if mounts["own_network"]:
+        raise_interface("lo")
     socket.sethostname("sandbox")
     if mounts["own_user_namespace"]:  # forbid further ones inside it
         with open("/proc/sys/user/max_user_namespaces", "w") as file:

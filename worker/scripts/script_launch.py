@@ -24,7 +24,7 @@ from core.wire.messages import Secrets
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from worker.attempts import Attempt, StartFile, read_model
 from worker.ranks.judge import RankEvidence, codes_in_report
-from worker.ranks.launch import MASTER, PASSED_PREFIXES, in_child
+from worker.ranks.launch import MASTER, PASSED_PREFIXES, fabric_variables, in_child
 from worker.ranks.process_tree import MARK, descendants
 from worker.ranks.tracebacks import traceback_error
 from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay
@@ -120,9 +120,10 @@ class ScriptLauncher:
             self._enter(self.box(Fellows(address_of(seat.position), inside.fileno())), inside)
 
     def seat(self) -> GangMember | None:
-        """Return its place among the sandboxes of the attempt; None if it is the only one."""
+        """Return its place in the private network of the attempt's sandboxes; None if it has
+        none."""
         start = self.start_order
-        if start.rendezvous is None:
+        if start.rendezvous is None or self.on_host_network:
             return None
         meeting = start.rendezvous
         return GangMember(start.position, start.nodes, meeting.address, meeting.port, meeting.key)
@@ -172,25 +173,27 @@ class ScriptLauncher:
             gpus=run.gpus,
             uid=uid,
             fellows=fellows,
+            on_host_network=self.on_host_network,
         )
 
     def command(self) -> list[str]:
         """Return the command that starts the ranks, inside."""
         script, start = self.run.script, self.start_order
         ranks, world = str(start.ranks), start.nodes * start.ranks
+        address, port = self.master
         program = ["/job/rank", self.run.python, script.entry, *script.arguments]
         modules = [self.run.python, "-m"]
         torchrun = [
             *modules, "torch.distributed.run",
             "--nnodes", str(start.nodes), "--node-rank", str(start.position),
-            "--nproc-per-node", ranks, "--master-addr", self.master, "--master-port", str(PORT),
+            "--nproc-per-node", ranks, "--master-addr", address, "--master-port", str(port),
             "--max-restarts", "0", "--shutdown-timeout", "85", "--no-python", *program,
         ]  # fmt: skip
         accelerate = [
             *modules, "accelerate.commands.launch", "--num_processes", str(world),
             "--num_machines", str(start.nodes), "--machine_rank", str(start.position),
             "--mixed_precision", "no", "--dynamo_backend", "no",
-            "--main_process_ip", self.master, "--main_process_port", str(PORT), "--same_network",
+            "--main_process_ip", address, "--main_process_port", str(port), "--same_network",
             *(["--multi_gpu"] if world > 1 else []), "--no_python", *program,
         ]  # fmt: skip
         match script.launcher:
@@ -204,9 +207,28 @@ class ScriptLauncher:
                 return program
 
     @property
-    def master(self) -> str:
-        """Address at which the ranks meet, inside."""
-        return MASTER if self.start_order.rendezvous is None else address_of(0)
+    def on_host_network(self) -> bool:
+        """True if the sandboxes of several nodes meet on the nodes' own network."""
+        meeting = self.start_order.rendezvous
+        return meeting is not None and meeting.fabric.programs == "host"
+
+    @property
+    def master(self) -> tuple[str, int]:
+        """Address and port at which the ranks meet, inside."""
+        meeting = self.start_order.rendezvous
+        if meeting is None:
+            return MASTER, PORT
+        if meeting.fabric.programs == "host":
+            return meeting.address, meeting.port
+        return address_of(0), PORT
+
+    def network_variables(self) -> dict[str, str]:
+        """Return the variables that lead gloo and NCCL to the other ranks."""
+        meeting = self.start_order.rendezvous
+        if meeting is None or not self.on_host_network:
+            interface = "lo" if meeting is None else INTERFACE
+            return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+        return fabric_variables(self.start_order)
 
     def environment(self) -> dict[str, str]:
         """Return the script's environment: what the node's GPUs need, then the owner's own
@@ -218,7 +240,6 @@ class ScriptLauncher:
             and name != "CUDA_VISIBLE_DEVICES"  # no others are inside
         }
         secrets = read_model(self.attempt.secrets_file, Secrets)
-        interface = "lo" if self.start_order.rendezvous is None else INTERFACE
         own = {
             "PATH": search_path(self.run.python),
             "HOME": "/tmp",
@@ -230,8 +251,7 @@ class ScriptLauncher:
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": str(self.start_order.threads),
-            "GLOO_SOCKET_IFNAME": interface,
-            "NCCL_SOCKET_IFNAME": interface,
+            **self.network_variables(),
             "TRAINYARD_RUN": "/job/run",
             "TRAINYARD_OUTPUT": "/job/output",
         }
@@ -239,7 +259,8 @@ class ScriptLauncher:
         if instances:  # CUDA finds no MIG instance by itself
             own["CUDA_VISIBLE_DEVICES"] = ",".join(instances)
         if self.run.script.launcher != "python":
-            own |= {"MASTER_ADDR": self.master, "MASTER_PORT": str(PORT)}
+            address, port = self.master
+            own |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
         if self.run.script.launcher == "mpirun":
             own |= MPI
         if self.run.resume_from is not None:

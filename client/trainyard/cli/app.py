@@ -93,6 +93,7 @@ app.add_typer(sessions.app, name="sessions", rich_help_panel=ACCOUNT)
 admin.app.command("backup")(operation.backup)
 admin.app.command("restore")(operation.restore)
 admin.app.command("read-only")(operation.read_only)
+admin.app.command("fabric")(operation.fabric)
 admin.app.command("unsafe-settings")(operation.unsafe_settings)
 app.add_typer(admin.app, name="admin", rich_help_panel=ACCOUNT)
 

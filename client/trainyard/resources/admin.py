@@ -10,6 +10,7 @@ from trainyard.transport.paging import all_pages, whole_list
 from trainyard.views import (
     AuditEntry,
     Enrolment,
+    Fabric,
     InTheWay,
     Link,
     Node,
@@ -121,6 +122,19 @@ class Admin:
             since=since.isoformat() if since else None,
             until=until.isoformat() if until else None,
         )
+
+    def fabric(self, node_class: str) -> Fabric:
+        """Return the network between the nodes of a class."""
+        path = f"/v1/admin/node-classes/{segment(node_class)}/fabric"
+        return decode(Fabric, self._connection.get(path))
+
+    def set_fabric(
+        self, node_class: str, *, interface: str = "", adapters: str = "", programs: str = "relay"
+    ) -> Fabric:
+        """Set the network between the nodes of a class, for attempts that start from now on."""
+        body = {"interface": interface, "adapters": adapters, "programs": programs}
+        path = f"/v1/admin/node-classes/{segment(node_class)}/fabric"
+        return decode(Fabric, self._connection.put(path, body))
 
     def begin_read_only(self, *, minutes: int, reason: str) -> ReadOnly:
         """Refuse all changes from now on, for at most `minutes`. Running jobs continue."""

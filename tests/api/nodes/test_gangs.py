@@ -96,7 +96,10 @@ def test_the_ranks_start_once_every_node_is_ready(world: World, crate: TestClien
     assert order["slots"] == [0]
     assert order["gang"] == {
         "position": 0,
-        "rendezvous": {"address": "10.0.0.1", "port": 20_000, "key": ""},
+        "rendezvous": {
+            **{"address": "10.0.0.1", "port": 20_000, "key": ""},
+            "fabric": {"interface": "", "adapters": "", "programs": "relay"},
+        },
         "start": False,
     }
     (order,) = beat(crate, job_id, "preparing")

@@ -72,6 +72,32 @@ def test_a_class_takes_the_speeds_that_a_node_has_measured(world: World) -> None
     assert refused.status_code == 422
 
 
+def test_an_administrator_sets_the_network_of_a_class(world: World) -> None:
+    node = world.admin.get("/v1/nodes/box").json()
+    assert node["fabric"] == {"interface": "", "adapters": "", "programs": "relay"}
+    path = f"/v1/admin/node-classes/{node['node_class']}/fabric"
+    wanted = {"interface": "ib0", "adapters": "mlx5_0,mlx5_1:1", "programs": "host"}
+    assert world.ann.get(path).status_code == 403
+    for who in (world.ann, world.staff):
+        assert who.put(path, json=wanted).status_code == 403
+    for _ in range(2):  # the second time changes nothing
+        assert world.admin.put(path, json=wanted).json() == wanted
+    assert world.staff.get(path).json() == wanted
+    assert world.ann.get("/v1/nodes/box").json()["fabric"] == wanted
+    acts = world.admin.get("/v1/admin/audit").json()["data"]
+    assert [act["details"] for act in acts if act["kind"] == "node_class.fabric"] == [wanted]
+    for field, wrong in (
+        ("interface", "eth0; reboot"),
+        ("interface", "sixteen-letters-"),
+        ("adapters", "mlx5_0,"),
+        ("programs", "all"),
+    ):
+        refused = world.admin.put(path, json={field: wrong})
+        assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, field)
+    assert world.staff.get(path).json() == wanted
+    assert world.admin.get("/v1/admin/node-classes/none/fabric").status_code == 404
+
+
 def test_an_enrolment_token_works_once_and_names_the_node(world: World) -> None:
     made = world.staff.post("/v1/admin/enrolments", json={"name": "gpu1", "node_class": "lab"})
     assert made.status_code == 201

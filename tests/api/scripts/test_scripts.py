@@ -153,6 +153,13 @@ def test_a_script_on_several_nodes_needs_a_launcher_and_nodes_that_can(
     assert (error["param"], error["code"]) == ("resources.nodes", "sandbox_unavailable")
     assert "/dev/net/tun is not there" in error["message"]
     assert submit(world, script_spec(code)).status_code == 201
+    fabric = world.admin.get("/v1/nodes/crate").json()["node_class"], {"programs": "host"}
+    path = f"/v1/admin/node-classes/{fabric[0]}/fabric"
+    assert world.admin.put(path, json=fabric[1]).status_code == 200
+    crate.post("/v1/node/heartbeat", json=heartbeat(inventory=inventory))
+    assert submit(world, over_two(code, launcher="torchrun")).status_code == 201, "needs no relay"
+    assert world.admin.put(path, json={}).status_code == 200
+    assert submit(world, over_two(code, launcher="torchrun")).status_code == 422
     crate.post("/v1/node/heartbeat", json=heartbeat())  # somebody has loaded the module
     assert submit(world, over_two(code, launcher="torchrun")).status_code == 201
 

@@ -1,6 +1,7 @@
 """`trainyard admin backup`, `restore`, `read-only`: commands for the operator of the platform."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,19 @@ from trainyard.errors import BadInput
 from trainyard.wording import moment
 
 PLATFORM = "trainyard.operation"  # the group in which the platform offers `backup` and `restore`
+
+
+class ProgramsNetwork(StrEnum):
+    """Network of users' programs that run on several nodes."""
+
+    RELAY = "relay"
+    HOST = "host"
+
+
+IN_WORDS = {
+    ProgramsNetwork.RELAY: "a private network, relayed through the first node over TCP",
+    ProgramsNetwork.HOST: "the nodes' own network, with their RDMA devices",
+}
 
 Folder = Annotated[Path, typer.Argument(help="The backup's folder.")]
 
@@ -41,6 +55,38 @@ def read_only(
     elif found.until is not None:
         say(f"Read-only until {moment(found.until)} at the latest.")
         note("End it sooner with: trainyard admin read-only --off")
+
+
+def fabric(
+    node_class: Annotated[str, typer.Argument(help="Node class, such as a100x4.")],
+    interface: Annotated[
+        str | None, typer.Option(help="Interface for NCCL and gloo, such as ib0; '' for default.")
+    ] = None,
+    adapters: Annotated[
+        str | None, typer.Option(help="RDMA adapters for NCCL, such as mlx5_0,mlx5_1; '' for all.")
+    ] = None,
+    programs: Annotated[
+        ProgramsNetwork | None,
+        typer.Option(help="Network of programs on several nodes: relay (private), or the host's."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the network between the nodes of a class, or set it for attempts that start later."""
+    given = {"interface": interface, "adapters": adapters, "programs": programs}
+    with connect() as client:
+        found = client.admin.fabric(node_class)
+        if any(value is not None for value in given.values()):
+            wanted = {
+                name: getattr(found, name) if value is None else str(value)
+                for name, value in given.items()
+            }
+            found = client.admin.set_fabric(node_class, **wanted)
+    if as_json:
+        print_json(found.raw)
+        return
+    say(f"Interface: {found.interface or 'the one with the address that the node reports'}")
+    say(f"RDMA adapters: {found.adapters or 'chosen by NCCL'}")
+    say(f"Programs on several nodes: {IN_WORDS[ProgramsNetwork(found.programs)]}")
 
 
 def unsafe_settings(as_json: AsJson = False) -> None:
