@@ -165,7 +165,7 @@ def ada(api: RealApi) -> Iterator[Trainyard]:
 def test_a_job_is_planned_submitted_and_steered(ada: Trainyard) -> None:
     planned = ada.jobs.plan(EXAMPLE)
     assert planned.chosen == "cpu4"
-    assert planned.plans[0].plan.world_size == 2
+    assert planned.plans[0].plan.world_size == 4
     assert not planned.plans[0].plan.problems
 
     job = ada.jobs.create(EXAMPLE)
