@@ -145,6 +145,8 @@ def plan(
         return settle(spec, lambda changed: planned(changed, ranks)[1], nodes * ranks)
 
     def try_out(changed: TrainSpec, ranks: int) -> Outcome:
+        if spec.compile == AUTO:  # as it would be where a rule objects
+            changed = changed.model_copy(update={"compile": False})
         found = planned(changed, ranks)[1]
         return Outcome(
             legal=all(problem.code == DOES_NOT_FIT for problem in found.problems),

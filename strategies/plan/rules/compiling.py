@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.spec import OptimizerName, Strategy
+from strategies.plan.spec import OptimizerName
 
 
 def layers_compile(resolved: ResolvedSpec) -> Iterator[Problem]:
@@ -17,8 +17,6 @@ def layers_compile(resolved: ResolvedSpec) -> Iterator[Problem]:
         )
     if layout.pipeline > 1:
         objections.append(f"pipeline degree {layout.pipeline}, where it is not proven")
-    if resolved.strategy is Strategy.ZERO3:
-        objections.append("strategy zero3, where it is not proven")
     if objections:
         yield Problem(
             code="not_supported_together",

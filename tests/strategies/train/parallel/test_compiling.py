@@ -41,7 +41,7 @@ TOKENS_BT = torch.arange(4 * 48).reshape(4, 48)
         ({"parallelism__strategy": "tensor"}, "tensor degree 2"),
         ({"parallelism__strategy": "pipeline"}, "pipeline degree 2"),
         ({"parallelism__strategy": "context"}, None),
-        ({"parallelism__strategy": "zero3"}, "strategy zero3"),
+        ({"parallelism__strategy": "zero3"}, None),
         ({"parallelism__strategy": "zero2"}, None),
         ({"parallelism__strategy": "ddp"}, None),
         ({"parallelism__strategy": "fsdp"}, None),
@@ -187,6 +187,7 @@ def test_gradients_agree_and_equal_layers_are_compiled_once(
         ("context", {"parallelism__ulysses_degree": 2}),
         ("zero1", {}),
         ("zero2", {"parallelism__offload_optimizer": "cpu"}),
+        ("zero3", {}),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
