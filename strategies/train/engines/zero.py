@@ -90,7 +90,7 @@ class ZeroEngine:
     """ZeRO's: 1 to 3."""
     offloads: bool
     """True if the optimizer's state is not on this rank's device."""
-    swap_folder: Path | None
+    swap_folder: Path | None = None
     optimizer: Optimizer
     deepspeed: Any
     """DeepSpeed's engine, and in `zero` its optimizer."""
