@@ -1,6 +1,7 @@
 """`trainyard preflight`, as a process."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,12 +24,16 @@ COMMAND = [
 
 
 def test_healthy_ranks_are_reported_as_json_and_exit_with_0() -> None:
-    found = subprocess.run([*COMMAND, "quick"], capture_output=True, text=True, check=False)
+    env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    found = subprocess.run(
+        [*COMMAND, "quick"], capture_output=True, text=True, check=False, env=env
+    )
     assert found.returncode in (Verdict.HEALTHY, Verdict.SLOW_RANK), found
     report = Report.model_validate(json.loads(found.stdout))
     assert len(report.timings) == 8
     assert all(row.right for row in report.timings)
     assert report.missing is None
+    assert report.transport == "gloo over TCP (lo)"
     assert found.stderr == ""
 
 

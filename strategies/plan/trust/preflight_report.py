@@ -113,6 +113,10 @@ class Report(Part):
     other_bits: list[OtherBits] = []
     slow: list[SlowRank] = []
     missing: Missing | None = None
+    transport: str | None = None
+    """Sentence about the transports that the backend chose; None: not known."""
+    warnings: list[str] = []
+    """Sentences about the transport; they do not change the verdict."""
 
     @property
     def verdict(self) -> Verdict:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store, _get_default_store, _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
+from strategies.plan.trust.nccl_log import NcclLog, transport_of, warnings_of
 from strategies.plan.trust.preflight_report import (
     Check,
     Missing,
@@ -39,6 +41,7 @@ from strategies.plan.trust.preflight_report import (
 from strategies.train.mesh import Mesh
 from strategies.train.trust.collectives import MIB, PreparedCheck, full_list, prepare, quick_list
 from strategies.train.trust.roll_call import RanksMissing, RollCall
+from strategies.train.trust.transport import gloo_transport, nccl_logging, read_nccl_log
 
 START_TIMEOUT_S = 120.0  # for all ranks to have imported torch
 TIMEOUT_S = 10.0  # torchrun gives the survivors of a dead rank 25 s; naming it takes 2 x 10 + 1
@@ -98,11 +101,13 @@ def examine(
     repeats: int = REPEATS,
     done: Callable[[int], None] = lambda number: None,
     begun: Callable[[RollCall], None] = lambda roll: None,
+    log: Path | None = None,
 ) -> Report:
     """Run the checks in the default process group; return the same report on every live rank.
 
     `done` is called with the number of checks completed on this rank. With a single repeat,
-    measurements of single ranks and links and random numbers are left out.
+    measurements of single ranks and links and random numbers are left out. `log` is NCCL's log of
+    this rank, if it writes one.
     """
     began = time.perf_counter()
     roll = RollCall(
@@ -113,13 +118,16 @@ def examine(
         name=f"preflight-{next(numbered)}",
     )
     begun(roll)
-    rank = Examiner(roll, device, repeats)
+    rank = Examiner(roll, device, repeats, log)
     try:
         everyone = rank.examine(checks, done)
         missing = None
     except RanksMissing as error:
         everyone = [rank.findings]
         missing = Missing(ranks=sorted(error.ranks), why=str(error))
+    logs = [findings.nccl for findings in everyone if findings.nccl is not None]
+    nodes = roll.world_size // int(os.environ.get("LOCAL_WORLD_SIZE", roll.world_size))
+    over_gloo = dist.get_backend() == "gloo"
     report = Report(
         device=device_name(device),
         backend=dist.get_backend(),
@@ -131,6 +139,8 @@ def examine(
         other_bits=rank.findings.other_bits,
         slow=[] if missing else slow_ranks(everyone),
         missing=missing,
+        transport=gloo_transport() if over_gloo else transport_of(logs, nodes=nodes),
+        warnings=warnings_of(logs, nodes=nodes),
     )
     if missing is None and report.findings:
         roll.leave_with(range(roll.world_size))  # a rank that reads this report may exit at once
@@ -157,6 +167,7 @@ class Findings(BaseModel):
     """Time to the right neighbour and back."""
     wrong: list[WrongValue] = []
     other_bits: list[OtherBits] = []
+    nccl: NcclLog | None = None
 
 
 @dataclass(frozen=True)
@@ -180,6 +191,7 @@ class Examiner:
     roll: RollCall
     device: torch.device
     repeats: int
+    log: Path | None = None
     findings: Findings = field(init=False)
     free_since: float = 0.0
     """Time at which this rank last finished an operation with the others."""
@@ -212,6 +224,8 @@ class Examiner:
             for dtype in (torch.float32, torch.bfloat16):
                 self.compare_bits(dtype)
             self.time_links()
+        if self.log is not None:
+            self.findings.nccl = read_nccl_log(self.log)
         said = self.roll.exchange(self.findings.model_dump_json())
         return [Findings.model_validate_json(text) for text in said]
 
@@ -456,6 +470,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def examine_here(*, quick: bool, tell: bool) -> Report:
     """Meet the ranks of torchrun's environment and examine them, on their GPUs if they have any."""
+    with nccl_logging() as log:
+        return examine_with(log, quick=quick, tell=tell)
+
+
+def examine_with(log: Path | None, *, quick: bool, tell: bool) -> Report:
+    """Do what `examine_here` does while NCCL writes to `log`."""
     began = time.perf_counter()
     device, backend = torch.device("cpu"), "gloo"
     if torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
@@ -483,13 +503,20 @@ def examine_here(*, quick: bool, tell: bool) -> Report:
             missing=Missing(ranks=sorted(error.ranks), why=str(error)),
         )
     checks = quick_list() if quick else full_list(device.type)
-    repeats = 2 if quick else REPEATS
+    examined = partial(
+        examine,
+        checks,
+        device=device,
+        timeout_s=TIMEOUT_S,
+        repeats=2 if quick else REPEATS,
+        log=log if backend == "nccl" else None,
+    )
     if rank == 0 and tell:
         from strategies.train.trust.preflight_display import progress
 
         with progress(len(checks)) as done:
-            return examine(checks, device=device, timeout_s=TIMEOUT_S, repeats=repeats, done=done)
-    return examine(checks, device=device, timeout_s=TIMEOUT_S, repeats=repeats)
+            return examined(done=done)
+    return examined()
 
 
 def join_group(backend: str, store: Store, roll: RollCall, *, device: torch.device | None) -> None:

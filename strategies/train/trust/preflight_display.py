@@ -49,8 +49,10 @@ def show(report: Report, console: Console | None = None) -> None:
     ranks = f"{len(report.ranks)} ranks, {report.device}, {report.backend}, torch {report.torch}"
     headline = f"{HEADLINES[report.verdict]}: {ranks}, {seconds}"
     console.print(Text(headline, style="bold green" if healthy else "bold red"))
-    for finding in report.findings:
-        console.print(Text(finding), soft_wrap=True)
+    if report.transport is not None:
+        console.print(Text(f"transport: {report.transport}"), soft_wrap=True)
+    for sentence in (*report.findings, *(f"Note: {warning}" for warning in report.warnings)):
+        console.print(Text(sentence), soft_wrap=True)
 
 
 def new_console() -> Console:

@@ -1,5 +1,6 @@
 """A preflight proves healthy ranks healthy, and names the sick one."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from strategies.train.trust.collectives import (
 )
 from strategies.train.trust.preflight import Findings, RankTimes, slow_ranks, timings
 from strategies.train.trust.preflight_display import show
+from strategies.train.trust.transport import nccl_logging, read_nccl_log
 from tests.strategies.support.training_runs import Started, WarmRanks, make_run_plan, make_spec
 
 SICK_RANKS = "sick_ranks.py"
@@ -309,7 +311,7 @@ def test_the_report_is_shown_as_a_table_a_chart_and_sentences() -> None:
     everyone = [Findings(rank=rank, measured=[measured]) for rank in range(2)]
     report = Report(
         device="cpu", backend="gloo", torch="2.13.0", ranks=["rank 0", "rank 1"], seconds=1.0,
-        timings=list(timings([one], everyone)),
+        timings=list(timings([one], everyone)), transport="gloo over TCP (lo)", warnings=["Slow."],
     )  # fmt: skip
     console = Console(width=100, record=True, quiet=True)
     with console.capture() as capture:
@@ -319,3 +321,29 @@ def test_the_report_is_shown_as_a_table_a_chart_and_sentences() -> None:
     assert "all_reduce  sum        float32  1 MiB  yes   2.000   2.000     0.524" in text
     assert "all_reduce sum         " + "█" * 44 + " 0.524" in text
     assert "healthy: 2 ranks, cpu, gloo, torch 2.13.0, 1 checks in 1.0 s" in text
+    assert text.rstrip().endswith("transport: gloo over TCP (lo)\nNote: Slow.")
+
+
+def test_a_report_from_before_transports_were_read_is_still_read() -> None:
+    old = Report(device="cpu", backend="gloo", torch="2.13.0", ranks=[], seconds=1.0, timings=[])
+    stored = old.model_dump(exclude={"transport", "warnings"})
+    assert Report.model_validate(stored) == old
+
+
+def test_nccl_logs_to_a_file_that_lasts_as_long_as_the_preflight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"):
+        monkeypatch.setenv(name, "")  # restored afterwards
+        monkeypatch.delenv(name)
+    with nccl_logging() as log:
+        assert log is not None
+        assert os.environ["NCCL_DEBUG_FILE"] == str(log)
+        assert read_nccl_log(log) is None
+        log.write_text("h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n")
+        found = read_nccl_log(log)
+        assert found is not None
+        assert found.paths == ["P2P/CUMEM"]
+    assert not log.exists()
+    with nccl_logging() as log:  # somebody else's log
+        assert log is None
