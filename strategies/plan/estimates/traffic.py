@@ -175,19 +175,29 @@ def context(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
 def tensor(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     """Yield two sums of features per pass of a layer, one at each end of the model, and the loss.
 
-    A recomputed layer does not send its output again, so one sum is enough; in two halves, of
+    Sums of what matrices give have the type that they compute in; those of the embedding's rows,
+    and of gradients before a matrix or the head, have the weights' type: autocast rounds behind
+    them. A recomputed layer does not send its output again, so one sum is enough; in two halves, of
     tokens and of features (sequence parallelism), both inputs are gathered once more.
     """
     spec, ranks = resolved.spec, resolved.layout.tensor
     if ranks == 1:
         return
-    features = shares.features * BYTES_PER_FEATURE[spec.precision]
-    again = (1.5 if spec.parallelism.sequence_parallel else 1) if recomputes(resolved) else 0
+    halves = spec.parallelism.sequence_parallel
+    rounded, wide = 2.0, 2.0  # sums in a layer
+    if recomputes(resolved):
+        rounded, wide = (2.5, 3) if halves else (3, 2)
+    layers = layers_on_a_rank(resolved)
     ends = 2 if resolved.layout.pipeline == 1 else 1
-    sums = (4 + again) * layers_on_a_rank(resolved) + ends
+    sums = (rounded + wide) * layers + ends
+    num_bytes = (
+        rounded * layers * BYTES_PER_FEATURE[spec.precision]
+        + (wide * layers + ends) * BYTES_PER_WEIGHT[spec.precision]
+    )
     loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens(resolved) * BYTES_OF_LOSS)
-    sent = int(shares.micro_batches * (sums * all_reduce(ranks, features) + loss))
-    how = "scattered and gathered" if spec.parallelism.sequence_parallel else "summed"
+    features = all_reduce(ranks, int(shares.features * num_bytes))
+    sent = shares.micro_batches * (features + loss)
+    how = "scattered and gathered" if halves else "summed"
     what = f"features {how} {sums:g} times in each micro-batch"
     yield along(resolved, ("tensor",), sent, overlaps=False, what=what)
 
