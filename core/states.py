@@ -92,6 +92,7 @@ class GpuHealth(DocumentedEnum):
     REPAIR_PENDING = "repair_pending", "Its memory is repaired when the GPU is next reset."
     UNSEEN = "unseen", "NVML shows it, but torch does not see it or has no kernels for it."
     OCCUPIED = "occupied", "A process that is not of a running job uses it or holds its memory."
+    FAILED = "failed", "Failed in an attempt; it rests, and must compute before jobs get it again."
     SPLIT = "split", "Is in MIG mode without an instance that a job could use."
 
 

@@ -59,6 +59,8 @@ class InMemory:
     spawns: int = 0
     certificate: Certificate | None = None
     preflight: Report | None = None
+    end_is_known: bool = False
+    """True once the GPU that its end blames, if any, is known to rest."""
 
 
 @dataclass
@@ -241,7 +243,10 @@ class Actor:
         """Return the node's GPUs in order of slots, with their health now."""
         if not self.gpus.known:
             return []
-        live = [one for one in self.folder.all_attempts() if one.shim_lives()]
+        attempts = self.folder.all_attempts()
+        for one in attempts:
+            self._rest_failed_gpu(one)
+        live = [one for one in attempts if one.shim_lives()]
         names = {one.path.name for one in live}
         starts = [start for one in live if (start := one.start()) is not None]
         shims = {shim.pid for one in live if (shim := one.shim()) is not None}
@@ -249,6 +254,21 @@ class Actor:
         return self.gpus.look(
             held={uuid for start in starts for uuid in start.gpus}, roots=shims | ranks
         )
+
+    def _rest_failed_gpu(self, attempt: Attempt) -> None:
+        """Let the GPU rest that the attempt's end blames, if any."""
+        known = self.memory.setdefault(attempt.key, InMemory())
+        if known.end_is_known or (record := attempt.exit_record()) is None:
+            return
+        known.end_is_known = True
+        start, culprit = attempt.start(), record.culprit_rank
+        if record.outcome is not Outcome.GPU_FAILED or start is None or culprit is None:
+            return
+        uuid = dict(zip(start.global_ranks, start.gpus, strict=False)).get(culprit)
+        if uuid is not None:
+            name = f"attempt {attempt.key.epoch} of job {attempt.key.job_id}"
+            seconds_ago = time.time() - attempt.exit.stat().st_mtime
+            self.gpus.note_failure(uuid, name, seconds_ago=seconds_ago)
 
     def _interface(self, fabric: Fabric) -> str:
         """Return the interface that leads to the other nodes."""

@@ -59,6 +59,9 @@ class GpuNode(Node):
     def wait_for_health(self, *health: str) -> list[str]:
         """The reasons, once the GPUs have this health."""
         self.api.wait_for(lambda: self.health() == list(health))
+        return self.reasons()
+
+    def reasons(self) -> list[str]:
+        """The reason of each slot's health."""
         last = self.api.last()
-        assert last is not None
-        return [gpu.reason for gpu in last.inventory.gpus]
+        return [] if last is None else [gpu.reason for gpu in last.inventory.gpus]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from core.states import GpuHealth, Outcome
 from strategies.plan.hardware import Hardware
 from strategies.train.trust.visible_gpus import has_kernels
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
-from tests.worker.gpu_nodes import A100, GIB, GpuNode, a100, uuid_of
-from tests.worker.nodes import make_order
-from worker.gpus.nvml import Device
+from tests.worker.gpu_nodes import A100, DOUBLE, GIB, GpuNode, a100, uuid_of
+from tests.worker.nodes import TREE, make_order
+from worker.gpus import node_gpus
+from worker.gpus.nvml import Device, Reading
 from worker.gpus.readings import throttles
 from worker.gpus.slots import assign_slots, merge, permitted
 
@@ -211,6 +213,52 @@ def test_processes_of_a_running_job_and_of_a_display_are_not_foreign(
         a100(3, processes=[[bystander.pid, 2.0]]),
     )
     node.wait_for_health(OK, OK, OK, "occupied")
+
+
+ECC = "CUDA error: uncorrectable ECC error encountered"
+
+
+def test_a_gpu_that_failed_in_an_attempt_rests_in_the_heartbeat_that_tells_it(
+    api: FakeApi, node: GpuNode
+) -> None:
+    node.behave(start_error=ECC)
+    node.start()
+    node.wait_for_health(OK, OK, OK, OK)
+    record = api.wait_for_exit(api.order(make_order(hardware=A100X4, slots=[1, 2])))
+    assert record.outcome is Outcome.GPU_FAILED, record
+    told = next(beat for beat in api.heartbeats if any(one.exit for one in beat.attempts))
+    health = [gpu.health for gpu in told.inventory.gpus]
+    assert sorted(health[1:3]) == ["failed", OK], "the retry is placed on another one"
+    assert (health[0], health[3]) == (OK, OK)
+    reason = told.inventory.gpus[health.index(GpuHealth.FAILED)].reason
+    assert reason.startswith("It failed in attempt 1 of job job_a")
+    assert "rests for 10 minutes" in reason
+    node.kill()
+    api.heartbeats.clear()
+    node.start()
+    node.wait_for_health(*map(str, health))  # the next worker knows it too
+
+
+@pytest.mark.parametrize(
+    ("is_wrong", "health", "said"),
+    [(False, GpuHealth.HEALTHY, ""), (True, GpuHealth.FAILED, "a product of matrices")],
+)
+def test_a_gpu_that_failed_is_offered_again_after_its_rest_if_it_computes(
+    is_wrong: bool, health: GpuHealth, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_gpus.Nvml, "read", lambda _: Reading(devices(0, 1)))
+    monkeypatch.setattr(node_gpus, "REST_S", 1e-9)
+    monkeypatch.setenv("TRAINYARD_TEST_TORCH", json.dumps({"wrong": is_wrong}))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (DOUBLE, TREE, TREE / "client"))))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    answered = threading.Event()
+    gpus = node_gpus.NodeGpus(tmp_path / "gpus.json", limit=None, wake=answered.set)
+    gpus.note_failure(uuid_of(1), "attempt 1 of job job_a", seconds_ago=0.0)
+    assert [gpu.health for gpu in gpus.look(held=(), roots=())] == [OK, "failed"]
+    assert answered.wait(60)
+    _, found = gpus.look(held=(), roots=())
+    assert found.health is health
+    assert said in found.reason
 
 
 def test_slots_are_offered_only_if_torch_sees_the_gpu(api: FakeApi, node: GpuNode) -> None:

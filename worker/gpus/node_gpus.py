@@ -1,7 +1,7 @@
 """GPUs of this node from the worker's start to its end: slots, health, hand-over.
 
 A GPU that is not fit for jobs stays in the inventory with the reason; the others go on. It is fit
-again as soon as the cause has gone.
+again as soon as the cause has gone; one that failed in an attempt rests first, then must compute.
 """
 
 import math
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -25,6 +26,7 @@ from worker.gpus.speeds import measured_speeds
 from worker.gpus.torch_view import TorchView
 
 ALLOWED = "CUDA_VISIBLE_DEVICES"
+REST_S = 600.0  # of a GPU that failed in an attempt, so that the retry gets another one
 RELEASE_S = 20.0  # for the driver to free the memory of a process that has just ended
 UVM, LOAD_UVM = Path("/dev/nvidia-uvm"), ("nvidia-modprobe", "-u", "-c=0")
 
@@ -33,6 +35,15 @@ log = structlog.get_logger()
 
 class DriverBroken(Exception):
     """The machine has GPUs that cannot be listed; the message says what to do."""
+
+
+class Failure(NamedTuple):
+    """Failure of a GPU in an attempt."""
+
+    rests_until: float
+    """End of its rest on the monotonic clock."""
+    attempt: str
+    """The attempt's name in a sentence."""
 
 
 class NodeGpus:
@@ -47,6 +58,7 @@ class NodeGpus:
         self._idle_gib: dict[str, float] = {}
         self._occupied_since: dict[str, float] = {}
         self._faults: dict[str, Fault | None] = {}
+        self._failures: dict[str, Failure] = {}
         self._speeds: dict[str, GpuSpeeds] = {}
         allowed = os.environ.get(ALLOWED)
         reading = self._nvml.read()
@@ -82,11 +94,22 @@ class NodeGpus:
         back = [
             uuid
             for uuid, device in self.devices.items()
-            if device.fault is None and uuid not in self._torch.answers
+            if device.fault is None and uuid not in self._torch.answers and not self._rests(uuid)
         ]
         if back:
-            self._torch.ask_aside(back)
+            self._torch.ask_aside(back, suspected=self._failures.keys())
         return found
+
+    def note_failure(self, uuid: str, attempt: str, *, seconds_ago: float) -> None:
+        """Let a GPU rest that failed in an attempt. One whose rest is over by now is offered on."""
+        if seconds_ago < REST_S:
+            until = time.monotonic() + REST_S - max(0.0, seconds_ago)
+            self._failures[uuid] = Failure(until, attempt)
+            self._torch.forget(uuid)
+
+    def _rests(self, uuid: str) -> bool:
+        failure = self._failures.get(uuid)
+        return failure is not None and time.monotonic() < failure.rests_until
 
     def measure(self, speeds_file: Path, *, idle: bool) -> None:
         """Measure unknown GPUs that are fit for jobs, if the node is idle; see `speeds`."""
@@ -148,7 +171,13 @@ class NodeGpus:
         if device.fault is not None:
             self._torch.forget(gpu.uuid)
             return device.fault
+        if self._rests(gpu.uuid):
+            self._torch.forget(gpu.uuid)
         answer = self._torch.answers.get(gpu.uuid)
+        failure = self._failures.get(gpu.uuid)
+        if failure is not None and answer != "":
+            return Fault(GpuHealth.FAILED, failed_sentence(failure.attempt, answer))
+        self._failures.pop(gpu.uuid, None)
         if answer:
             is_driver = "driver" in answer.lower() and "too old" in answer.lower()
             return Fault(GpuHealth.DRIVER if is_driver else GpuHealth.UNSEEN, answer)
@@ -196,6 +225,20 @@ def missing(reading: Reading) -> Fault:
         "The GPU has fallen off the bus: the driver does not show it any more. Look for `Xid` in "
         "`dmesg` on the node; reboot the node when its other jobs have ended. If the GPU was taken "
         "out for good, stop the worker, delete gpus.json in its data directory and start it again.",
+    )
+
+
+def failed_sentence(attempt: str, answer: str | None) -> str:
+    """Return the reason of a GPU that failed in an attempt; `answer` is torch's after its rest."""
+    failed = f"It failed in {attempt}, whose end says how."
+    if answer is None:
+        return (
+            f"{failed} It rests for {REST_S / 60:.0f} minutes; then it is offered again by itself "
+            "if it computes."
+        )
+    return (
+        f"{failed} After its rest: {answer} Drain the node, reset the GPU "
+        "(`nvidia-smi --gpu-reset`) or reboot, and restart the worker."
     )
 
 

@@ -8,24 +8,26 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from strategies.plan.torch_builds import judge_build
 from worker.gpus.torch_build import driver_and_capabilities
 
 ASKED = "strategies.train.trust.visible_gpus"
+COMPUTE = "--compute"
 PATIENCE_S = 180.0  # a cold disk takes a minute to import torch
 
 
-def ask_torch(uuids: Sequence[str]) -> dict[str, str]:
-    """Map UUID -> reason why torch cannot use it; empty if it can."""
+def ask_torch(uuids: Sequence[str], *, computing: bool = False) -> dict[str, str]:
+    """Map UUID -> reason why torch cannot use it; empty if it can. `computing`: also multiply
+    matrices on it, which needs memory there."""
     if not uuids:
         return {}
     environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONSAFEPATH": "1"}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", ASKED, *uuids],
+            [sys.executable, "-m", ASKED, *[COMPUTE] * computing, *uuids],
             env=environment,
             capture_output=True,
             timeout=PATIENCE_S,
@@ -67,13 +69,17 @@ class TorchView:
         """Wait for torch's answer on these GPUs."""
         self.answers |= ask_torch(uuids)
 
-    def ask_aside(self, uuids: Sequence[str]) -> None:
-        """Ask in a thread, unless one is asking."""
+    def ask_aside(self, uuids: Sequence[str], *, suspected: Collection[str]) -> None:
+        """Ask in a thread, unless one is asking. Those of them that are suspected must compute."""
         if self._asking is not None and self._asking.is_alive():
             return
 
+        tested = [uuid for uuid in uuids if uuid in suspected]
+        others = [uuid for uuid in uuids if uuid not in suspected]
+
         def work() -> None:
-            self.ask(uuids)
+            self.ask(others)
+            self.answers |= ask_torch(tested, computing=True)
             self._answered()
 
         self._asking = threading.Thread(target=work, name="torch-view", daemon=True)

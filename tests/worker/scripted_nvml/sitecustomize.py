@@ -1,6 +1,7 @@
 """In the worker's question to torch: a torch that sees the GPUs of the scripted NVML.
 
-TRAINYARD_TEST_TORCH is the JSON of its `version`, `cuda` and `unseen` (UUIDs). Without it the real
+TRAINYARD_TEST_TORCH is the JSON of its `version`, `cuda`, `unseen` (UUIDs) and `wrong`
+(true: products are). Without it the real
 torch answers.
 """
 
@@ -8,6 +9,17 @@ import json
 import os
 import sys
 from types import ModuleType, SimpleNamespace
+
+
+class _Ones:
+    def __init__(self, product):
+        self.product = product
+
+    def __matmul__(self, other):
+        return self
+
+    def __eq__(self, expected):
+        return SimpleNamespace(all=lambda: self.product == expected)
 
 
 def _torch(told):
@@ -19,6 +31,7 @@ def _torch(told):
         if told.get("init"):
             raise RuntimeError(told["init"])
 
+    torch.ones = lambda *shape, device: _Ones(shape[0] + bool(told.get("wrong")))
     torch.cuda = SimpleNamespace(
         init=init,
         device_count=lambda: int(os.environ["CUDA_VISIBLE_DEVICES"] not in told.get("unseen", ())),
