@@ -151,6 +151,18 @@ def test_plan_shows_what_it_costs(server: FakeServer, run: Run, job_file: str) -
     assert json.loads(run("plan", job_file, "--json").stdout) == d.PLAN_ANSWER
 
 
+def test_bars_of_a_plan_without_totals_fit_on_the_line(
+    server: FakeServer, run: Run, job_file: str
+) -> None:
+    plan = {**d.PLAN, "needed_gib": 0.0, "capacity_gib": 0.0}
+    nothing = {**plan, "memory": [{**term, "gib": 0.0} for term in d.PLAN["memory"]]}
+    for made, longest in ((plan, 24), (nothing, 0)):
+        answer = {**d.PLAN_ANSWER, "plans": [{**d.CLASS_PLAN, "plan": made}]}
+        server.answer("POST /v1/jobs/plan", as_json(answer))
+        shown = run("plan", job_file).stdout
+        assert max(line.count("█") for line in shown.splitlines()) == longest
+
+
 def test_plan_accuracy_tells_by_kind_of_run_what_was_learned(
     server: FakeServer, run: Run, job_file: str
 ) -> None:

@@ -238,7 +238,7 @@ def cost_facts(cost: Cost) -> list[tuple[str, Any]]:
 
 
 def show_memory(made: Plan) -> None:
-    full = max(made.capacity_gib, made.needed_gib, 1e-9)
+    full = max(made.capacity_gib, sum(term.gib for term in made.memory)) or 1.0
     print_table(
         ["memory per rank", "GiB", "", "how it is known"],
         (
