@@ -16,6 +16,7 @@ from core.spec.script import plan_script
 from core.spec.spec import ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import LeaseKind, Role
+from strategies.plan.spec import Float32Matmul
 from tests.dashboard.fake_api import (
     ARTIFACT,
     CHECKPOINT,
@@ -369,6 +370,39 @@ def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient)
     call = api.sent("POST", "/v1/jobs/plan")
     assert call.headers["content-type"] == "application/yaml"
     assert call.body.decode() == EXAMPLE.read_text()
+
+
+def test_a_plan_shows_arithmetic_that_is_not_the_usual(api: FakeApi, page: TestClient) -> None:
+    usual = planned(spec())
+    unusual = usual.model_copy(
+        update={"compiles": True, "float32_matmul": Float32Matmul.TF32, "deterministic": True}
+    )
+    for made, shown in ((usual, False), (unusual, True)):
+        answer = PlanView(
+            plans=[class_plan(spec(), made, node_class="cpu2", ready_nodes=1)],
+            chosen="cpu2",
+            predicted_start=None,
+            predicted_finish=None,
+            lease_end=None,
+            reason="It fits on cpu2.",
+        )
+        api.put("/v1/jobs/plan", answer, method="POST")
+        preview = page.post("/jobs/plan", data={"spec": "x"}).text
+        assert "Fits cpu2" in preview
+        for line in (
+            "<dd>compiled (torch.compile)</dd>",
+            "<dt>float32 products</dt><dd>tf32</dd>",
+            "<dt>algorithms</dt><dd>deterministic</dd>",
+        ):
+            assert (line in preview) is shown
+        api.show(job(plan=made))
+        text = page.get(JOB).text
+        for line in (
+            "Layers: compiled (torch.compile)",
+            "Float32 products: tf32",
+            "Algorithms: deterministic",
+        ):
+            assert (line in text) is shown
 
 
 def test_a_plan_that_cannot_run_names_the_fields_and_blocks_submit(

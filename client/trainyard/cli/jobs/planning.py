@@ -177,6 +177,7 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
         ),
         ("batch", batch_sentence(made)),
         ("parameters", parameters_of(made)),
+        *arithmetic_facts(made),
         ("memory", f"{made.needed_gib:.3g} of {made.capacity_gib:.3g} GiB per rank"),
     ]
     if len(set(made.needed_by_stage_gib)) > 1:
@@ -216,6 +217,18 @@ def batch_sentence(made: Plan) -> str:
         f"{made.global_batch_size // replicas:,} each; in {counted(parts, 'micro-batch')} = "
         f"{made.micro_batch_size:,} in each; {made.tokens_per_step:,} {made.unit}"
     )
+
+
+def arithmetic_facts(made: Plan) -> list[tuple[str, Any]]:
+    """Return what differs from eager layers, exact float32 and torch's own choice of algorithms."""
+    facts = []
+    if made.compiles:
+        facts.append(("layers", "compiled (torch.compile)"))
+    if made.float32_matmul != "exact":
+        facts.append(("float32 products", made.float32_matmul))
+    if made.deterministic:
+        facts.append(("algorithms", "deterministic"))
+    return facts
 
 
 def cost_facts(cost: Cost) -> list[tuple[str, Any]]:
