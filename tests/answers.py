@@ -122,6 +122,8 @@ def _first(kind: Json) -> Any:
         return kind["enum"][0]
     if kind.get("format") in TIMES:
         return TIMES[kind["format"]]
+    if kind.get("minItems"):
+        return [_filled("", "", kind["items"])]
     if kind["type"] in EMPTY:
         return EMPTY[kind["type"]]
     return kind.get("minimum", kind.get("exclusiveMinimum", -1) + 1)

@@ -375,7 +375,7 @@ def test_form_and_yaml_are_two_views_of_one_spec(stage: Stage, page: Page) -> No
     page.fill("[data-field='training.steps']", "1234")
     page.select_option("[data-field='parallelism.strategy']", "fsdp")
     page.fill("[data-field='parallelism.data_parallel_replicate_degree']", "")
-    page.locator("#plan dd", has_text="fsdp, 2 ranks").wait_for()
+    page.locator("#plan dd", has_text="fsdp, 4 ranks").wait_for()
     page.click("[data-view=yaml]")
     text = page.input_value("[data-spec]")
     assert "steps: 1234" in text

@@ -59,7 +59,7 @@ def test_a_job_that_needs_every_slot_waits_and_is_told_which_are_unfit(world: Wo
     assert world.cycle(after_s=1) == [job]
 
 
-def test_a_lease_begins_with_the_fit_slots_and_its_jobs_run_on_them(world: World) -> None:
+def test_a_lease_begins_with_the_fit_slots_and_its_jobs_run_on_them_50(world: World) -> None:
     node = world.node(class_name="cpu8")
     lease = world.book(node, at(11), 2)
     set_unfit(world, node, 0)

@@ -170,6 +170,7 @@ def test_instances_of_a_split_gpu_are_slots_of_their_own(api: FakeApi, node: Gpu
     assert seen_by_ranks(node, node.attempt(key).path) == {"MIG-1"}
 
 
+# Edge case 50
 def test_a_foreign_process_makes_its_gpu_dirty_until_it_ends(
     api: FakeApi, node: GpuNode, bystander: subprocess.Popen[bytes]
 ) -> None:
