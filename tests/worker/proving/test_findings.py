@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from core.wire.messages import Gpu, Inventory
+from strategies.plan.torch_builds import Verdict, judge_build
 from strategies.plan.trust.certificate import Certificate, Difference
 from strategies.plan.trust.experiment import Observations, StepSeen
 from strategies.plan.trust.preflight_report import Check, Missing, Report, SlowRank, Timing
@@ -46,7 +47,7 @@ SEEN: dict[str, Any] = {
     ("changes", "said"),
     [
         ({}, ""),
-        ({"is_available": False}, "built for CUDA 13.0, sees no GPU"),
+        ({"is_available": False}, "sees no GPU"),
         ({"gpus": []}, "torch does not see A100 one"),
         ({"gpus": [{"uuid": "two", "name": "A100", "error": ""}]}, "the inventory lacks A100 two"),
         ({"gpus": [{"uuid": "one", "name": "A100", "error": "ECC"}]}, "A100 one: ECC"),
@@ -54,14 +55,26 @@ SEEN: dict[str, Any] = {
     ],
 )
 def test_inventory_must_be_what_torch_sees(changes: dict[str, Any], said: str) -> None:
-    found = inventory.judge({**SEEN, **changes}, NODE, device="cuda")
+    found = inventory.judge({**SEEN, **changes}, NODE, device="cuda", build=Verdict())
     assert found.verdict == ("failed" if said else "passed"), found
     assert said in found.sentence
 
 
+@pytest.mark.parametrize("is_available", [True, False])
+def test_inventory_says_which_build_of_torch_to_install(is_available: bool) -> None:
+    build = judge_build(cuda="13.0", hip=None, driver="550.54.15", capabilities=[(8, 0)])
+    seen = {**SEEN, "is_available": is_available}
+    found = inventory.judge(seen, NODE, device="cuda", build=build)
+    assert found.verdict == "failed"
+    assert build.why in found.sentence
+    assert build.todo in found.sentence
+    on_cpu = inventory.judge(seen, NODE, device="cpu", build=build)
+    assert on_cpu.verdict == "passed"
+
+
 def test_inventory_must_be_able_to_compile() -> None:
     bare = NODE.model_copy(update={"no_compiler": "Python.h is missing"})
-    assert inventory.judge(SEEN, bare, device="cuda").verdict == "failed"
+    assert inventory.judge(SEEN, bare, device="cuda", build=Verdict()).verdict == "failed"
 
 
 def preflight(**changes: Any) -> Report:
@@ -132,6 +145,32 @@ def attended(error: float) -> dict[str, Any]:
 )
 def test_attention_must_agree_with_float64(error: float, verdict: str) -> None:
     assert attention.judge(attended(error)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("case", "operator", "verdict", "said"),
+    [
+        ("bfloat16", "_scaled_dot_product_flash_attention", "passed", ""),
+        ("bfloat16 grouped", "_scaled_dot_product_cudnn_attention", "passed", ""),
+        ("float32", "_scaled_dot_product_efficient_attention", "passed", ""),
+        ("float32 grouped", "_scaled_dot_product_attention_math", "passed", ""),
+        ("bfloat16", "_scaled_dot_product_attention_math", "failed", "the plan expects flash"),
+        (
+            "float16",
+            "_scaled_dot_product_efficient_attention",
+            "passed",
+            "Not as planned: float16: torch chose _scaled_dot_product_efficient_attention",
+        ),
+    ],
+)
+def test_attention_takes_the_kernels_that_the_plan_expects(
+    case: str, operator: str, verdict: str, said: str
+) -> None:
+    chosen = {"error": 1e-6, "peak_mib": 9.0, "operator": operator}
+    found = attention.judge({case: {"kernels": {}, "chosen": chosen}})
+    assert found.verdict == verdict
+    assert said in found.sentence
+    assert bool(said) is ("plan" in found.sentence)
 
 
 @pytest.mark.parametrize(

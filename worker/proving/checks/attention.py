@@ -1,11 +1,14 @@
-"""attention: torch's kernels against float64, with grouped heads, documents and float32."""
+"""attention: torch's kernels against float64, and its choices against the plan's table."""
 
 from typing import Any
 
+from strategies.plan.attention_kernels import AttentionKernel, attention_kernel
+from strategies.plan.spec import Precision
 from worker.proving.bench import Bench
 from worker.proving.finding import Finding, all_of
 
 # Rounding of the type, times what 4,096 tokens add up to.
+WIDTH = 64  # of a head, in strategies.train.proving.attention
 MOST_ERROR = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 4e-3}
 
 
@@ -15,8 +18,10 @@ def look(bench: Bench) -> Finding:
 
 
 def judge(seen: dict[str, Any]) -> Finding:
-    """Return whether every kernel that runs is right, and one runs in every case."""
-    wrong = []
+    """Return whether every kernel that runs is right, and none keeps scores that the plan does not
+    expect. Other differences from the plan's table are told."""
+    wrong: list[str] = []
+    different: list[str] = []
     figures: dict[str, float] = {}
     for case, found in seen.items():
         most = MOST_ERROR[case.split()[0]]
@@ -27,8 +32,28 @@ def judge(seen: dict[str, Any]) -> Finding:
                 wrong.append(f"{case}, {name}: off by {one['error']:.1e} ({most:.0e} allowed)")
         label = case.replace(" ", "_")
         figures[f"{label}_error"] = chosen["error"]
-        if "peak_mib" in chosen:
-            figures[f"{label}_peak_mib"] = chosen["peak_mib"]
+        if "peak_mib" not in chosen:
+            continue
+        figures[f"{label}_peak_mib"] = chosen["peak_mib"]
+        expected, taken = planned(case), kernel_in(chosen["operator"])
+        if taken is not expected:
+            told = f"{case}: torch chose {chosen['operator']}, the plan expects {expected}"
+            (wrong if taken is AttentionKernel.MATH else different).append(told)
     operators = sorted({found["chosen"]["operator"].lstrip("_") for found in seen.values()})
     well = f"Every kernel agrees with float64 in {len(seen)} cases; torch chose {operators}."
+    if different:
+        well += f" Not as planned: {'; '.join(different)}."
     return all_of(wrong, well, figures)
+
+
+def planned(case: str) -> AttentionKernel:
+    """Return the kernel of a case by the plan's table."""
+    dtype, *words = case.split()
+    masked, grouped = "documents" in words, "grouped" in words
+    return attention_kernel(Precision(dtype), masked=masked, grouped=grouped, head_width=WIDTH)
+
+
+def kernel_in(operator: str) -> AttentionKernel | None:
+    """Return the kernel that torch's operator names; cuDNN's stands in for flash. None: unknown."""
+    named = operator.replace("cudnn", AttentionKernel.FLASH)
+    return next((kernel for kernel in AttentionKernel if kernel in named), None)

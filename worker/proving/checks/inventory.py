@@ -3,6 +3,8 @@
 from typing import Any
 
 from core.wire.messages import Inventory
+from strategies.plan.torch_builds import Capability, Verdict, judge_build
+from worker.gpus.torch_build import driver_and_capabilities
 from worker.proving.bench import Bench
 from worker.proving.finding import Finding, all_of
 
@@ -10,19 +12,30 @@ from worker.proving.finding import Finding, all_of
 def look(bench: Bench) -> Finding:
     """Compare the worker's inventory with torch's view, in a process of its own."""
     seen = bench.measure("strategies.train.proving.devices")
-    return judge(seen, bench.inventory, device=bench.device)
+    driver, installed = driver_and_capabilities()
+    used = [capability_in(gpu["capability"]) for gpu in seen["gpus"]]
+    build = judge_build(
+        cuda=seen["cuda"] or None, hip=None, driver=driver, capabilities=used or installed
+    )
+    return judge(seen, bench.inventory, device=bench.device, build=build)
 
 
-def judge(seen: dict[str, Any], inventory: Inventory, *, device: str) -> Finding:
-    """Return whether torch sees the inventory's GPUs and can compute on each of them."""
+def capability_in(text: str) -> Capability:
+    """Return the compute capability that is written as 8.0."""
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def judge(seen: dict[str, Any], inventory: Inventory, *, device: str, build: Verdict) -> Finding:
+    """Return whether torch sees the inventory's GPUs and can compute on each of them; `build` is
+    the judgement on torch's build."""
     gpus = seen["gpus"] if device == "cuda" else []
     wrong = []
+    if device == "cuda" and build.why:
+        wrong.append(f"{build.why}. {build.todo}")
     if device == "cuda" and not seen["is_available"]:
-        build = f"CUDA {seen['cuda']}" if seen["cuda"] else "no CUDA"
-        wrong.append(
-            f"torch {seen['torch']}, built for {build}, sees no GPU; install the build for this "
-            "driver (docs/gpus.md)"
-        )
+        if not build.why:
+            wrong.append(f"torch {seen['torch']} sees no GPU; look at `nvidia-smi`")
     elif device == "cuda":
         ours = {gpu.uuid.removeprefix("GPU-"): gpu.name for gpu in inventory.gpus}
         torchs = {gpu["uuid"].removeprefix("GPU-"): gpu["name"] for gpu in gpus}
