@@ -7,8 +7,8 @@ from strategies.plan.spec import Precision
 from worker.proving.bench import Bench
 from worker.proving.finding import Finding, all_of
 
-# Rounding of the type, times what 4,096 tokens add up to.
 WIDTH = 64  # of a head, in strategies.train.proving.attention
+# Rounding of the type, times what 4,096 tokens add up to.
 MOST_ERROR = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 4e-3}
 
 
