@@ -43,6 +43,10 @@ terminate called after throwing an instance of 'c10::DistBackendError'
   what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with \
 exception: CUDA error: {text}
 """
+ENDED_IN_GROUP = """\
+loss 0.5
+terminate called without an active exception
+"""
 KEY_ERROR = """\
 Traceback (most recent call last):
   File "/job/code/train.py", line 3, in <module>
@@ -331,6 +335,15 @@ RECORDED = {
         Outcome.USER_ERROR,
         0,
         "Rank 0 on n1 crashed with signal 11 (SIGSEGV) at step 120.",
+    ),
+    "a script that ends in its process group of gloo": Recorded(
+        [Left(-6, stderr=ENDED_IN_GROUP), Left(-15)],
+        Outcome.USER_ERROR,
+        0,
+        "Rank 0 on n1 failed at step 120: abort: terminate called without an active exception. "
+        "This happens at random to a program that ends in its process group of gloo: call "
+        "torch.distributed.destroy_process_group() as its last step.",
+        is_script=True,
     ),
     "a script's own exception": Recorded(
         [Left(1, stderr=KEY_ERROR), Left(-15)],

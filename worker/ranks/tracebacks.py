@@ -23,8 +23,15 @@ EXCEPTION = re.compile(
 # SIGABRT; the watchdog's own monitor ends it without one.
 ABORT = re.compile(
     r"^terminate called after throwing an instance of '([\w:]+)'\n\s*what\(\):\s*(.*)$|"
-    r"(Terminating the process after attempting to dump.*)$",
+    r"(Terminating the process after attempting to dump.*)$|"
+    r"^(terminate called without an active exception)$",
     re.MULTILINE,
+)
+# torch 2.13 under Python before 3.14: a thread of gloo that frees the tensor of the last collective
+# asks for Python's lock; if Python is ending, it is ended instead, in code that must not be left.
+STAYED_IN_GROUP = (
+    "This happens at random to a program that ends in its process group of gloo: call "
+    "torch.distributed.destroy_process_group() as its last step."
 )
 MISSING = re.compile(r"No such file or directory: ['\"](.+?)['\"]|^(\S+) not found\.?$")
 CODE = "/job/code/"
@@ -49,6 +56,8 @@ def abort_error(log: Path) -> RankError | None:
     found = ABORT.search(text)
     if found is None:
         return None
+    if found[4] is not None:
+        return RankError("abort", found[4], written_ns, remedy=STAYED_IN_GROUP)
     return RankError(found[1] or "abort", found[2] or found[3], written_ns)
 
 

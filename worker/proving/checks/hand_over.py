@@ -30,6 +30,7 @@ dist.init_process_group("nccl" if gpus else "gloo", store=dist.HashStore(), rank
 number = torch.ones(1, device=device)
 dist.all_reduce(number)
 print("gpus", gpus, "sum", int(number.item()))
+dist.destroy_process_group()  # a thread of gloo that outlives Python aborts the process
 """
 
 
