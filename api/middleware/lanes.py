@@ -55,6 +55,7 @@ class LaneKind(StrEnum):
     NODES = "nodes"
     NODE_FILES = "node_files"
     CLICKS = "clicks"
+    VERDICTS = "verdicts"
     SIGN_INS = "sign_ins"
     PROVIDER = "provider"
     READS = "reads"
@@ -81,6 +82,7 @@ LIMITS = {
     LaneKind.NODES: Limit(2, 256, 20.0),
     LaneKind.NODE_FILES: Limit(16, 64, 30.0),
     LaneKind.CLICKS: Limit(4, 512, 15.0),
+    LaneKind.VERDICTS: Limit(2, 512, 15.0),  # not behind bookings, which wait for each other
     # 191 who press the button at once, at 0.1 s for a hash, and at three times that beside others.
     LaneKind.SIGN_INS: Limit(4, 512, 60.0),
     LaneKind.PROVIDER: Limit(8, 256, 20.0),  # these wait for another server
@@ -93,7 +95,7 @@ LIMITS = {
     LaneKind.FILES: Limit(32, 64, 30.0),
 }
 YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
-BY_TURNS = (LaneKind.CLICKS,)
+BY_TURNS = (LaneKind.CLICKS, LaneKind.VERDICTS)
 WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
 THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
 
@@ -141,7 +143,7 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
         if urgency is not None and int(urgency[1]) >= BACKGROUND_FROM:
             return LaneKind.BACKGROUND
         return LaneKind.LONG_READS if LONG.fullmatch(path) else LaneKind.READS
-    return LaneKind.CLICKS
+    return LaneKind.VERDICTS if path == "/v1/leases/verdict" else LaneKind.CLICKS
 
 
 class LaneQueue:

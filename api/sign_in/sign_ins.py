@@ -12,7 +12,6 @@ from api.web.process import Process, ProcessDep
 from api.web.rate_limits import RateLimited
 from core.base.clock import utc_now
 from core.base.errors import Forbidden, Unauthenticated
-from core.process import read_only
 from core.tables.people import User
 
 BURST = timedelta(hours=1)
@@ -70,16 +69,14 @@ def _record_burst(process: Process, request: Request) -> None:
     for subject, many in tries:
         if not process.limits.are_many_failures(subject, many, within=BURST):
             continue
-        with process.database.write() as session:
-            if read_only.state(session, now=now) is None:
-                audit.record_once(
-                    session,
-                    "api",
-                    "sign_in.failures",
-                    subject,
-                    within=BURST,
-                    now=now,
-                    failures=many,
-                    name=name,
-                    address=address,
-                )
+        process.record(
+            audit.record_once,
+            "api",
+            "sign_in.failures",
+            subject,
+            within=BURST,
+            now=now,
+            failures=many,
+            name=name,
+            address=address,
+        )

@@ -24,7 +24,7 @@ from api.studies.schemas_reports import (
     ReportLine,
     ReportVerdict,
 )
-from api.watching.routes_metrics import series_view
+from api.watching.curves import series_view
 from api.web import audit
 from api.web.bells import Bells
 from api.web.identity import Person

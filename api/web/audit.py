@@ -19,6 +19,7 @@ def record(
 
 def record_once(
     session: Session,
+    /,
     actor: str,
     action: str,
     subject: str,

@@ -16,7 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyCookie, HTTPBearer
 from sqlalchemy import bindparam, select, update
-from sqlalchemy.orm import aliased
+from sqlalchemy.orm import Session, aliased
 
 from api.web.credentials import SESSION_IDLE, SESSION_LONGEST, digest, in_force
 from api.web.identity import RANK, NodeIdentity, Person
@@ -24,7 +24,6 @@ from api.web.process import Process, ProcessDep
 from api.web.scopes import MissingScope, included, scope_of
 from core.base.clock import utc_now
 from core.base.errors import Forbidden, Unauthenticated
-from core.process import read_only
 from core.states import NodeState
 from core.tables.kinds import Role, Scope, TokenKind
 from core.tables.nodes import Node
@@ -172,9 +171,11 @@ def _touch(process: Process, found: TokenRow, now: datetime) -> None:
     if found.kind is TokenKind.SESSION:
         last = (found.created_at + SESSION_LONGEST, found.maker_ends_at or now + SESSION_IDLE)
         changes["expires_at"] = min(now + SESSION_IDLE, *last)
-    with process.database.write() as session:
-        if read_only.state(session, now=now) is None:
-            session.execute(update(Token).where(Token.id == found.token_id).values(**changes))
+    process.record(_renew, found.token_id, changes)
+
+
+def _renew(session: Session, token_id: str, changes: dict[str, object]) -> None:
+    session.execute(update(Token).where(Token.id == token_id).values(**changes))
 
 
 def require_known(request: Request, process: Process) -> None:

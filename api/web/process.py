@@ -10,7 +10,7 @@ none to run in.
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit
@@ -57,11 +57,9 @@ class Process:
         assert isinstance(found, kind)
         return found
 
-    @contextmanager
-    def read(self) -> Iterator[Session]:
-        """Yield a session that never writes."""
-        with self.database.read() as session:
-            yield session
+    def read(self) -> AbstractContextManager[Session]:
+        """Return a session that never writes, for one `with`."""
+        return self.database.read()
 
     @contextmanager
     def _write(self) -> Iterator[tuple[Session, Bells]]:
@@ -92,6 +90,18 @@ class Process:
             time.sleep(pause_s * random.random())
         with self._write() as (session, bells):
             return work(session, bells, *args, **kwargs)
+
+    def record(
+        self,
+        work: Callable[Concatenate[Session, P], object],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        """Run `work(session, ...)` in a write transaction of its own, for rows that a request
+        leaves but does not answer with; while the platform is read-only, skip it."""
+        with self.database.write() as session:
+            if read_only.state(session, now=utc_now()) is None:
+                work(session, *args, **kwargs)
 
     @property
     def url(self) -> str:

@@ -110,6 +110,8 @@ class Chrome:
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Chrome]:
     """A browser for the tests of a file."""
+    if chromium.find() is None:
+        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

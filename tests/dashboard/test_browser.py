@@ -9,9 +9,8 @@ import pytest
 from playwright.sync_api import Page, Route
 
 from dashboard import formats
-from tests import chromium
 from tests.dashboard.conftest import Chrome
-from tests.running import ADMIN, Running, running_platform, wait_for
+from tests.running import ADMIN, Running, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -47,15 +46,6 @@ LOOK_AT_CHARTS = """
   };
 })
 """
-
-
-@pytest.fixture(scope="module")
-def platform() -> Iterator[Running]:
-    """A whole platform with a ready node."""
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with running_platform() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,13 @@
 """A model and conversations are uploaded, tuned on two ranks, and come back for transformers."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
-from tests.running import Running, running_platform, wait_for
+from tests.running import Running, wait_for
 from tests.spine.jobs import wait_for_end
 from trainyard.client import Trainyard
 from trainyard.errors import Invalid
@@ -20,12 +19,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 QUESTION = {"role": "user", "content": "what?"}
-
-
-@pytest.fixture
-def platform() -> Iterator[Running]:
-    with running_platform() as running:
-        yield running
 
 
 def make_model(folder: Path) -> Path:

@@ -19,7 +19,7 @@ import redis
 
 from core.wire.doorbell import LOOK, broker_url, queue_of
 from standalone import valkey
-from tests.running import Running, running_platform, wait_for
+from tests.running import Running, wait_for
 from tests.spine.jobs import (
     assert_no_step_is_missing,
     attempts,
@@ -39,12 +39,6 @@ from trainyard.packing import pack
 
 pytestmark = pytest.mark.gloo
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture(scope="module")
-def platform() -> Iterator[Running]:
-    with running_platform() as running:
-        yield running
 
 
 @pytest.fixture

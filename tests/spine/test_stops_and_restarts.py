@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from standalone import valkey
-from tests.running import Running, running_platform, wait_for
+from tests.running import Running, wait_for
 from tests.spine.jobs import (
     assert_no_step_is_missing,
     attempts,
@@ -26,13 +25,6 @@ from tests.spine.jobs import (
 )
 
 pytestmark = pytest.mark.gloo
-
-
-@pytest.fixture(scope="module")
-def platform() -> Iterator[Running]:
-    """Each test leaves it running, with nothing on its node."""
-    with running_platform() as running:
-        yield running
 
 
 def test_ctrl_c_saves_and_requeues_and_the_next_up_resumes(platform: Running) -> None:

@@ -204,16 +204,19 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     assert not (tmp_path / "restored").exists()
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("revision", [LAST_OF_0_1_0, "20261124_certificates"])
 def test_a_backup_of_version_0_1_0_comes_back_if_it_was_of_its_last_schema(
-    settings: ApiSettings, empty_url: str, tmp_path: Path, revision: str
+    empty_url: str, tmp_path: Path, revision: str
 ) -> None:
     folder = tmp_path / "backup"
-    with running_world(settings) as world:
-        running_job(world)
-        back_up(world.database, world.store, keys_of(world), folder, quiet)
+    source, keys = Database(f"sqlite:///{tmp_path / 'before.db'}"), tmp_path / "no-keys"
+    upgrade(source, LAST_OF_0_1_0)
+    with source.write() as session:
+        lab = "INSERT INTO labs (id, name, created_at) VALUES ('a', 'b', '2026-01-01 00:00:00')"
+        session.execute(text(lab))
+    back_up(source, Store(tmp_path / "store"), keys, folder, quiet)
+    source.close()
     manifest = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps({**manifest, "revision": revision}))
     database = Database(empty_url)
@@ -221,7 +224,7 @@ def test_a_backup_of_version_0_1_0_comes_back_if_it_was_of_its_last_schema(
     if revision == LAST_OF_0_1_0:
         restore(database, Store(restored), restored / KEYS, folder, quiet)
         with database.read() as session:
-            assert session.scalar(text("SELECT count(*) FROM jobs")) == 1
+            assert session.scalar(text("SELECT count(*) FROM labs")) == 1
     else:
         with pytest.raises(BackupFailed, match=r"Start the last commit of version 0\.1\.0"):
             restore(database, Store(restored), restored / KEYS, folder, quiet)

@@ -157,7 +157,7 @@ def test_a_shim_that_hangs_past_its_deadline_is_ended_by_the_agent(
 ) -> None:
     node.behave(step_s=0.05)
     key = api.order(make_order(steps=10_000))
-    node.start()
+    node.start(patience={"worker.decide.OVERDUE_S": 0.5})
     api.wait_for_step(key, 5)
     pids = node.processes(key)
     os.kill(node.shim_pid(key), signal.SIGSTOP)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from strategies.plan.gpus import known_gpu
 from strategies.plan.hardware import GpuSpeeds
 from strategies.plan.run_directory import json_bytes, write_atomically
 from worker.attempts import read_model
+from worker.gpus.torch_process import ask
 
 ASKED = "strategies.train.trust.gpu_speeds"
 PATIENCE_S = 60.0  # four products, two copies and the import take ten
@@ -53,15 +53,10 @@ def measured_speeds(
 def measure(uuids: list[str]) -> GpuSpeeds | None:
     """Measure the first of these GPUs, and its link to the second, in a process of its own; None
     if that fails."""
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", ASKED],
-            env=environment,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=True,
-        )
+        done = ask(ASKED, environment=environment, within_s=PATIENCE_S)
+        done.check_returncode()
         return TypeAdapter(GpuSpeeds).validate_json(done.stdout)
     except (subprocess.SubprocessError, ValidationError) as error:
         log.warning("gpu_not_measured", uuids=uuids, error=str(error)[:300])

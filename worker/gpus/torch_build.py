@@ -1,17 +1,15 @@
 """Build of the installed torch, asked in a child process, and the judgement on it."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 
 import pynvml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from strategies.plan.torch_builds import Capability, Verdict, judge_build
+from worker.gpus.torch_process import PATIENCE_S, ask, last_words
 
 ASKED = "strategies.train.trust.torch_build"
-PATIENCE_S = 180.0  # a cold disk takes a minute to import torch
 
 
 class TorchBuild(BaseModel):
@@ -35,20 +33,13 @@ class TorchBuild(BaseModel):
 def installed_build() -> TorchBuild | str:
     """Return the build of the installed torch, or the reason why it cannot be asked."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", ASKED],
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = ask(ASKED)
     except subprocess.TimeoutExpired:
         return f"torch could not be imported within {PATIENCE_S:.0f} s"
     try:
         return TorchBuild.model_validate_json(done.stdout)
     except ValidationError:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return f"torch cannot be imported: {''.join(last)[:300]}"
+        return f"torch cannot be imported: {last_words(done)}"
 
 
 def driver_and_capabilities() -> tuple[str, list[Capability]]:

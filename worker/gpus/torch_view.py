@@ -1,21 +1,17 @@
-"""Question to torch, in a process of its own: which of the GPUs can it use?
-
-The worker itself never loads CUDA: its children could no longer use it.
-"""
+"""Question to torch: which of the GPUs can it use?"""
 
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from strategies.plan.torch_builds import judge_build
 from worker.gpus.torch_build import driver_and_capabilities
+from worker.gpus.torch_process import PATIENCE_S, ask, last_words
 
 ASKED = "strategies.train.trust.visible_gpus"
 COMPUTE = "--compute"
-PATIENCE_S = 180.0  # a cold disk takes a minute to import torch
 
 
 def ask_torch(uuids: Sequence[str], *, computing: bool = False) -> dict[str, str]:
@@ -23,16 +19,10 @@ def ask_torch(uuids: Sequence[str], *, computing: bool = False) -> dict[str, str
     matrices on it, which needs memory there."""
     if not uuids:
         return {}
-    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", ASKED, *[COMPUTE] * computing, *uuids],
-            env=environment,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = ask(ASKED, *[COMPUTE] * computing, *uuids, environment=environment)
     except subprocess.TimeoutExpired:
         why = f"torch did not answer within {PATIENCE_S:.0f} s when asked for the GPU."
         return dict.fromkeys(uuids, why)
@@ -41,8 +31,7 @@ def ask_torch(uuids: Sequence[str], *, computing: bool = False) -> dict[str, str
         reasons = {uuid: str(answer["reasons"][uuid]) for uuid in uuids}
         cuda = answer["cuda"]
     except (ValueError, KeyError, TypeError):
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return dict.fromkeys(uuids, f"torch cannot be asked for the GPU: {''.join(last)[:300]}")
+        return dict.fromkeys(uuids, f"torch cannot be asked for the GPU: {last_words(done)}")
     return with_advice(reasons, cuda=cuda) if any(reasons.values()) else reasons
 
 

@@ -36,7 +36,8 @@ from worker.boot import cores
 from worker.gpus.node_gpus import NodeGpus
 from worker.preparing.preflight import environment, torchrun
 from worker.proving.finding import Failed, OutOfTime, Skipped
-from worker.ranks.process_tree import Cgroup, ProcessTree, cgroup_for, die_with_parent
+from worker.ranks.ending import end_tree
+from worker.ranks.process_tree import die_with_parent
 from worker.ranks.spawners import Spawners
 
 TRAINER = "strategies.train.main"
@@ -305,16 +306,6 @@ class Bench:
         self.running.clear()
         for attempt in self.folder.all_attempts():
             shutil.rmtree(attempt.path, ignore_errors=True)
-
-
-def end_tree(attempt: Attempt) -> None:
-    """Kill all processes of a training, its shim included."""
-    shim = attempt.shim()
-    place = None if shim is None else shim.cgroup
-    cgroup = cgroup_for(attempt.path) if place is None else Cgroup(Path(place))
-    ProcessTree(attempt.path, cgroup).kill(within_s=5.0)
-    if cgroup is not None:
-        cgroup.remove()
 
 
 def last_lines(said: bytes) -> str:

@@ -52,7 +52,7 @@ NO_LIMIT = 60.0
         ("POST", "/v1/node/metrics", "", LaneKind.NODES),
         ("PUT", "/v1/node/files/ab", "", LaneKind.NODE_FILES),
         ("POST", "/v1/leases", "", LaneKind.CLICKS),
-        ("POST", "/v1/leases/verdict", "", LaneKind.CLICKS),
+        ("POST", "/v1/leases/verdict", "", LaneKind.VERDICTS),
         ("DELETE", "/v1/leases/lease_1", "u=7", LaneKind.CLICKS),
         ("POST", "/v1/waitlist/wait_1/accept", "", LaneKind.CLICKS),
         ("POST", "/v1/sessions", "", LaneKind.SIGN_INS),

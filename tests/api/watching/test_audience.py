@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import uvicorn
 
-from api.watching import audience
+from api.watching import audience, hub
 from api.watching.audience import Audience
 from api.watching.hub import Hub
 from core.tables.kinds import Role
@@ -51,7 +51,9 @@ def watching(url: str, token: str, stack: ExitStack) -> Generator[str]:
     return lines
 
 
-def test_a_stream_ends_soon_after_the_right_to_watch(world: World, url: str) -> None:
+def test_a_stream_ends_soon_after_the_right_to_watch(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def disable() -> None:
         assert world.admin.patch("/v1/users/dan", json={"disabled": True}).is_success
 
@@ -82,6 +84,8 @@ def test_a_stream_ends_soon_after_the_right_to_watch(world: World, url: str) -> 
             lines = watching(url, secret, stack)
             end()
             list(lines)  # it ends by itself, and as HTTP says
+        monkeypatch.setattr(hub, "PING_S", 0.2)  # from the next news on
+        assert world.bob.post("/v1/jobs", json=job_spec()).is_success
         assert any(next(stays).startswith(":") for _ in range(20)), "others watch on"
 
 

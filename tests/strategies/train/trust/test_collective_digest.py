@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from strategies.plan.layout import Layout
-from strategies.plan.run_directory import ExitCode
+from strategies.plan.run_directory import ExitCode, RunPlan
 from strategies.train.mesh import Mesh
 from strategies.train.trust.collective_digest import (
     Digest,
@@ -24,7 +24,7 @@ from strategies.train.trust.collective_digest import (
     digest,
     positions,
 )
-from tests.strategies.support.training_runs import WarmRanks, make_run_plan, make_spec
+from tests.strategies.support.training_runs import Run, WarmRanks, make_run_plan, make_spec
 from worker.ranks.judge import Evidence, RankEvidence, judge
 from worker.ranks.launch import read_error
 
@@ -164,6 +164,24 @@ def error_of(warm: WarmRanks, rank: int) -> Path:
     return warm.logs / f"rank-{rank}" / "error.json"
 
 
+def trained_with_a_stopped_rank(
+    warm: WarmRanks, run_plan: RunPlan, folder: Path, *, stopped: int
+) -> tuple[Run, list[int]]:
+    """Stop a rank of two after some steps, and kill it once the other has told its error; the run
+    and the exit codes."""
+    run, started = warm.start_training(run_plan, folder / "run", case="train_with_short_inquiry")
+    until = time.monotonic() + 60
+    while not run.directory.metrics.exists() or len(run.series("loss")) < 8:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(started.pids[stopped], signal.SIGSTOP)
+    while not error_of(warm, 1 - stopped).exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(started.pids[stopped], signal.SIGKILL)
+    return run, started.wait()
+
+
 @pytest.mark.gloo
 def test_a_stopped_rank_is_named_with_the_collective(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
@@ -171,17 +189,7 @@ def test_a_stopped_rank_is_named_with_the_collective(
     run_plan = make_run_plan(
         make_spec(**ENDLESS), ranks=2, collective_timeout_s=PATIENT_S, **ragged
     )
-    run, started = warm.start_training(run_plan, tmp_path / "run")
-    until = time.monotonic() + 60
-    while not run.directory.metrics.exists() or len(run.series("loss")) < 8:
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.kill(started.pids[1], signal.SIGSTOP)
-    while not error_of(warm, 0).exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.kill(started.pids[1], signal.SIGKILL)
-    codes = started.wait()
+    run, codes = trained_with_a_stopped_rank(warm, run_plan, tmp_path, stopped=1)
     assert codes == [ExitCode.STALLED, -signal.SIGKILL]
     said = (warm.logs / "rank-0" / "stderr.log").read_text()
     assert "Thread 0x" in said  # the stacks of a rank that waits in a call of C++
@@ -224,17 +232,8 @@ def test_a_stopped_rank_that_keeps_the_list_is_named(
     run_plan = make_run_plan(
         make_spec(**ENDLESS), ranks=2, collective_timeout_s=PATIENT_S, **ragged
     )
-    run, started = warm.start_training(run_plan, tmp_path / "run")
-    until = time.monotonic() + 60
-    while not run.directory.metrics.exists() or len(run.series("loss")) < 8:
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.kill(started.pids[0], signal.SIGSTOP)
-    while not error_of(warm, 1).exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.kill(started.pids[0], signal.SIGKILL)
-    assert started.wait() == [-signal.SIGKILL, ExitCode.STALLED]
+    _, codes = trained_with_a_stopped_rank(warm, run_plan, tmp_path, stopped=0)
+    assert codes == [-signal.SIGKILL, ExitCode.STALLED]
     assert warm.error(1)["digest"]["missing"] == [0]
 
 

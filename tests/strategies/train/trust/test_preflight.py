@@ -195,42 +195,26 @@ class TestBeforeTraining:
             )
         assert not (tmp_path / "metrics.jsonl").exists()
 
-    def test_a_rank_that_hangs_ends_the_attempt_by_name_before_the_backends_timeout(
-        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    @pytest.mark.parametrize(("sickness", "timeout_s"), [("sleeps_inside", 2), ("dies_inside", 3)])
+    def test_a_rank_that_hangs_or_dies_ends_the_attempt_by_name_before_the_backends_timeout(
+        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path, sickness: str, timeout_s: int
     ) -> None:
         run_plan = make_run_plan(
             make_spec(parallelism__strategy="ddp"),
             ranks=2,
             preflight=True,
-            collective_timeout_s=2,
+            collective_timeout_s=timeout_s,
             **ragged,
         )
         (tmp_path / "plan.json").write_bytes(json_bytes(run_plan))
-        arguments = {"run_dir": str(tmp_path), "sickness": "sleeps_inside"}
+        arguments = {"run_dir": str(tmp_path), "sickness": sickness}
         started = Started(warm, warm.fork(SICK_RANKS, "train_run", 2, DEADLINE_S, arguments))
         assert started.wait() == [ExitCode.PREFLIGHT_FAILED, KILLED], warm.said()
         message = warm.error(0)["message"]
         assert message.startswith("preflight: rank 1 (")
         assert message.endswith("entered all_gather (bfloat16, 16 KiB) and never came out of it")
-        assert "A collective is overdue" in (warm.logs / "rank-0" / "stderr.log").read_text()
-
-    def test_a_dead_rank_ends_the_attempt_by_name(
-        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
-    ) -> None:
-        run_plan = make_run_plan(
-            make_spec(parallelism__strategy="ddp"),
-            ranks=2,
-            preflight=True,
-            collective_timeout_s=3,
-            **ragged,
-        )
-        (tmp_path / "plan.json").write_bytes(json_bytes(run_plan))
-        arguments = {"run_dir": str(tmp_path), "sickness": "dies_inside"}
-        started = Started(warm, warm.fork(SICK_RANKS, "train_run", 2, DEADLINE_S, arguments))
-        assert started.wait() == [ExitCode.PREFLIGHT_FAILED, KILLED], warm.said()
-        message = warm.error(0)["message"]
-        assert message.startswith("preflight: rank 1 (")
-        assert message.endswith("entered all_gather (bfloat16, 16 KiB) and never came out of it")
+        if sickness == "sleeps_inside":
+            assert "A collective is overdue" in (warm.logs / "rank-0" / "stderr.log").read_text()
 
 
 def test_the_quick_form_has_every_collective_of_torch_and_every_operation_but_min() -> None:
