@@ -92,7 +92,7 @@ def shape_of(model: str) -> Shape:
 
 
 def take_model(value: dict[str, Json], shape: Shape) -> None:
-    """Put a model and its vocabulary in the place of the job's."""
+    """Put a model, its vocabulary and the type of its frozen weights in the place of the job's."""
     value["model"] = as_spec(shape).model_dump(mode="json")
     data = value.get("data")
     if isinstance(data, dict):
@@ -101,3 +101,6 @@ def take_model(value: dict[str, Json], shape: Shape) -> None:
             "vocabulary_size": shape.vocabulary,
         }
         value["data"] = {**data, **vocabulary}
+    adapter = value.get("adapter")
+    if isinstance(adapter, dict):
+        value["adapter"] = {"frozen_dtype": shape.dtype, **adapter}

@@ -234,6 +234,7 @@ def _attempt_view(
         signal=record.signal if record else None,
         exit_code=record.code if record else None,
         last_lines=record.last_lines if record else [],
+        memory=record.memory if record else [],
         resumed_from_step=resumed_from_step,
         preflight=_preflight_view(attempt),
         assigned_at=attempt.assigned_at,

@@ -7,7 +7,7 @@ from pydantic import Field, computed_field
 from api.web.schemas import Body, Moment, View
 from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan
 from core.states import TERMINAL_JOB, AttemptState, Desired, JobState, Outcome
-from strategies.plan.run_directory import Result
+from strategies.plan.run_directory import RankMemory, Result
 from strategies.plan.seats import Seat, TimeSlot
 from strategies.plan.trust.accuracy import AccuracyRow
 from strategies.plan.trust.certificate import Certificate
@@ -164,6 +164,9 @@ class AttemptView(View):
     signal: int | None
     exit_code: int | None
     last_lines: list[str]
+    memory: list[RankMemory]
+    """Planned and used memory of each rank, by phase; empty unless the plan said that the job does
+    not fit, and it ran nevertheless (`resources.allow_oom`)."""
     resumed_from_step: int | None
     preflight: PreflightView | None
     """Report of the preflight; null if the attempt ran none. A single rank needs none, and what the

@@ -4,7 +4,7 @@ transaction."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from sqlalchemy import bindparam, func, select
@@ -47,7 +47,7 @@ from core.transitions import enter_job
 from strategies.plan.built_in.datasets import BUILT_IN
 from strategies.plan.hugging_face.hf_config import differences, parse_config
 from strategies.plan.planner import DOES_NOT_FIT, Plan
-from strategies.plan.spec import HUB, ModelName
+from strategies.plan.spec import HUB, FrozenDtype, ModelName
 
 OWN_SCRIPT = ("command", "entrypoint")
 OPEN_JOBS = (  # built once, as each submission asks it
@@ -117,7 +117,9 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
         dataset_id = find_dataset(
             session, spec.data.dataset, user_id=user_id, model=spec.model.name
         )
-        model_id = find_model(session, spec, user_id=user_id)
+        model = find_model(session, spec, user_id=user_id)
+        if model is not None:
+            model_id, spec = model.id, with_frozen_dtype(spec, model.dtype)
     wanted = spec.resources.node_class
     if spec.named_leases:
         leased = class_of_leases(session, spec, user_id=user_id)
@@ -176,9 +178,9 @@ def require_runnable(planned: PlannedSpec) -> PlanOnClass:
             code="does_not_fit",
             detail=f"The job needs {plan.needed_gib:.2f} GiB per rank; the largest class "
             f"here, {best.offer.name}, has {plan.capacity_gib:.2f} GiB per rank. "
-            f"{items[0].message}. To run it all the same, for at most "
-            f"{format_duration(MAX_OUT_OF_MEMORY_S)}, set "
-            "resources.may_run_out_of_memory.",
+            f"{items[0].message}. To run it all the same, once and with a wall_time of at most "
+            f"{format_duration(MAX_OUT_OF_MEMORY_S)}, set resources.allow_oom: true (trainyard "
+            "submit --allow-oom).",
         )
     raise InvalidRequest(items, code="cannot_run")
 
@@ -310,8 +312,16 @@ def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName)
     return str(found.id)
 
 
-def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
-    """Return the id of the user's model with this name or id; None if the spec names none, or a
+class FoundModel(NamedTuple):
+    """A user's model."""
+
+    id: str
+    dtype: FrozenDtype | None
+    """Type of its weights, by its config.json."""
+
+
+def find_model(session: Session, spec: JobSpec, *, user_id: str) -> FoundModel | None:
+    """Return the user's model with this name or id; None if the spec names none, or a
     model of the hub. Raises BadRequest if the spec has another shape than the model."""
     name = spec.model.checkpoint
     if name is None or name.startswith(HUB) or spec.model.name is not ModelName.LLAMA:
@@ -330,7 +340,8 @@ def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
             code="unknown_model",
             param="model.checkpoint",
         )
-    wrong = list(differences(parse_config(found.config.encode()), spec))
+    config = parse_config(found.config.encode())
+    wrong = list(differences(config, spec))
     if wrong:
         raise BadRequest(
             f"model.checkpoint: the shape of {name} differs: {'; '.join(wrong)}. `trainyard "
@@ -345,7 +356,15 @@ def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
             code="no_tokenizer",
             param="data.tokenizer",
         )
-    return str(found.id)
+    return FoundModel(str(found.id), config.stored_dtype)
+
+
+def with_frozen_dtype(spec: JobSpec, dtype: FrozenDtype | None) -> JobSpec:
+    """Return the spec with the type of its frozen weights: the checkpoint's, if it is left open."""
+    if spec.adapter is None or spec.adapter.frozen_dtype is not None:
+        return spec
+    told = spec.adapter.model_copy(update={"frozen_dtype": dtype})
+    return spec.model_copy(update={"adapter": told})
 
 
 def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None:

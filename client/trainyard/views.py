@@ -230,6 +230,23 @@ class Preflight(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankMemory(View):
+    """Content of memory-rank-0.json: planned and used memory of a rank, by phase of a step.
+
+    Without Python and its libraries. Written by runs that their plan says do not fit.
+    """
+
+    rank: int
+    step: int
+    """Step in which it was last, of those that were observed; 0: before the first."""
+    phase: str
+    """Phase in which it was last."""
+    planned_gib: dict[str, float]
+    used_gib: dict[str, float]
+    """Highest use in each phase that it reached; an allocation that failed is not in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attempt(View):
     """One try at running a job."""
 
@@ -247,6 +264,9 @@ class Attempt(View):
     signal: int | None
     exit_code: int | None
     last_lines: tuple[str, ...]
+    memory: tuple[RankMemory, ...]
+    """Planned and used memory of each rank, by phase; empty unless the plan said that the job does
+    not fit, and it ran nevertheless (`resources.allow_oom`)."""
     resumed_from_step: int | None
     preflight: Preflight | None
     """Report of the preflight; null if the attempt ran none. A single rank needs none, and what the
@@ -478,9 +498,9 @@ class StepTime(View):
 
     expected_s: float
     low_s: float
-    """Duration at the highest share of the peak, with all traffic hidden that can be."""
+    """Duration of the fastest runs of its kind, with all traffic hidden that can be."""
     high_s: float
-    """Duration at the lowest share of the peak, with no traffic hidden."""
+    """Duration of the slowest runs of its kind, with no traffic hidden."""
     compute_s: float
     traffic_s: float
     """Duration of all traffic; the part hidden behind computing is not subtracted."""
@@ -570,14 +590,20 @@ class Plan(View):
     float32_matmul: str = "exact"
     global_batch_size: int = 0
     gradient_accumulation_steps: int = 0
+    host_capacity_gib: float | None = None
+    """Memory of that host for the job: nine tenths of its slots' share. None: not known, or on
+    CPU."""
     host_memory: tuple[MemoryTerm, ...] = ()
-    """Memory offloaded to the host of each GPU node."""
+    """Memory that the host of each GPU node needs."""
     layout: dict[str, Any] = field(default_factory=dict)
     learned_factor: float = 1.0
     """Factor of the estimated terms, above 1 if runs of this kind needed more here."""
     memory: tuple[MemoryTerm, ...] = ()
     """Memory of each of the ranks that need the most, by term."""
     micro_batch_size: int = 0
+    needed_by_phase_gib: tuple[dict[str, float], ...] = ()
+    """Highest memory per rank in each phase, by position along the pipeline; without Python and its
+    libraries."""
     needed_by_stage_gib: tuple[float, ...] = ()
     """Memory per rank, by position along the pipeline."""
     needed_gib: float = 0.0

@@ -50,6 +50,11 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def part_of(node: str, gpus: int | None) -> str:
+    """Return `1 GPU of north-01`, or the node alone for None, which stands for all of it."""
+    return node if gpus is None else f"{counted(gpus, 'GPU')} of {node}"
+
+
 def steps_text(step: int, steps: int, *, separator: str = " of ") -> str:
     """Return `120 of 400`, or `120` for a script, whose number of steps is unknown."""
     return f"{step:,}{separator}{steps:,}" if steps else f"{step:,}"

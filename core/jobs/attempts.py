@@ -21,7 +21,7 @@ from core.base.ids import IdKind, new_id
 from core.base.words import in_words
 from core.jobs.gang_exit import PartEnd, judge_together
 from core.reasons import ReasonCode
-from core.spec.spec import format_duration
+from core.spec.spec import format_duration, stored_spec
 from core.states import (
     INFRASTRUCTURE,
     INTERRUPTED,
@@ -357,6 +357,12 @@ def conclude(
             f"{format_duration(job.wall_time_s)} is used up, so it is not retried. Clone it "
             "with a longer wall time to continue."
         )
+    if after is JobState.QUEUED and outcome is not Outcome.PAUSED and _has_one_attempt(job):
+        after = JobState.FAILED
+        message = (
+            f"{message.removeprefix(QUEUED_AGAIN)} A job with allow_oom has one attempt. Clone it "
+            "to try again."
+        )
     if after in TERMINAL_JOB:
         changes["finished_at"] = now
     if record is not None and record.result is not None and after is JobState.SUCCEEDED:
@@ -372,6 +378,12 @@ def conclude(
         **changes,
     )
     return True
+
+
+def _has_one_attempt(job: Job) -> bool:
+    """Return True if the job is never retried: it may run out of memory, to show that it does."""
+    spec = stored_spec(job.spec)
+    return spec is not None and spec.resources.allow_oom
 
 
 def _move_on(

@@ -73,6 +73,7 @@ def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> GangExi
             "ranks": sorted(
                 (rank for record in records for rank in record.ranks), key=lambda r: r.rank
             ),
+            "memory": [rank for record in records for rank in record.memory],
             "duration_s": max(record.duration_s for record in records),
             "result": first.record.result if first.record is not None else told.result,
         }

@@ -15,6 +15,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from core.spec.script import Script, ScriptPlan
@@ -67,6 +68,7 @@ Duration = Annotated[
 ]
 
 
+FORMER_ALLOW_OOM = "may_run_out_of_memory"
 RanksPerNode = Annotated[int, Field(ge=1, le=64)]
 
 
@@ -91,16 +93,26 @@ class Resources(BaseModel):
     checkpointable: bool | None = None
     """True if it may be stopped with a checkpoint and go on later. Then it may start in a gap in
     front of a lease that is shorter than its wall time. None: recipes are, scripts are not."""
-    may_run_out_of_memory: bool = False
-    """Run it although its plan says that it does not fit, for at most 30 minutes of wall time."""
+    allow_oom: bool = False
+    """Run it although its plan says that it does not fit: one attempt, with at most 30 minutes of
+    wall time. Its report compares planned and used memory, phase by phase."""
 
-    @field_validator("may_run_out_of_memory")
+    @model_validator(mode="before")
+    @classmethod
+    def _read_former_name(cls, fields: object) -> object:
+        """Read `allow_oom` by the name that it has in rows and files of earlier versions, too."""
+        if not isinstance(fields, Mapping) or FORMER_ALLOW_OOM not in fields:
+            return fields
+        kept = {name: value for name, value in fields.items() if name != FORMER_ALLOW_OOM}
+        return {"allow_oom": fields[FORMER_ALLOW_OOM], **kept}
+
+    @field_validator("allow_oom")
     @classmethod
     def _is_short(cls, allowed: bool, info: ValidationInfo) -> bool:
         wall_time_s = info.data.get("wall_time", 0)
         if allowed and wall_time_s > MAX_OUT_OF_MEMORY_S:
             raise ValueError(
-                "a job with may_run_out_of_memory may have a wall_time of at most "
+                "a job with allow_oom may have a wall_time of at most "
                 f"{format_duration(MAX_OUT_OF_MEMORY_S)}, not {format_duration(wall_time_s)}"
             )
         return allowed
@@ -165,7 +177,7 @@ def may_start(spec: AnyJobSpec, plan: AnyPlan) -> bool:
     if plan.runnable:
         return True
     only_memory = all(problem.code == DOES_NOT_FIT for problem in plan.problems)
-    return only_memory and spec.resources.may_run_out_of_memory
+    return only_memory and spec.resources.allow_oom
 
 
 def read_plan(document: Mapping[str, object]) -> AnyPlan:

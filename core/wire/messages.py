@@ -14,7 +14,7 @@ from core.spec.spec import NAME, AnyPlan, Launcher
 from core.states import GpuHealth, Outcome, Phase
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.hardware import GpuSpeeds
-from strategies.plan.run_directory import Result
+from strategies.plan.run_directory import RankMemory, Result
 from strategies.plan.spec import TrainSpec
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report as PreflightReport
@@ -64,6 +64,9 @@ class Gpu(Message):
     """UUID of the GPU (`GPU-...`) or of the MIG instance (`MIG-...`)."""
     pci_address: str = Field(default="", max_length=40)
     """Address on the PCI bus, such as `00000000:3B:00.0`."""
+    link_group: int | None = Field(default=None, ge=0, le=1023)
+    """Lowest slot of the GPUs that NVLink bridges join it with; None: it has no bridge, or a switch
+    joins it with all."""
     speeds: GpuSpeeds | None = None
     """Measured speeds of a GPU whose data sheet the planner does not know."""
     health: GpuHealth = GpuHealth.HEALTHY
@@ -179,6 +182,8 @@ class ExitRecord(Message):
     itself."""
     last_lines: list[str] = []
     """Last lines of the culprit's output, 50 at most."""
+    memory: list[RankMemory] = []
+    """Planned and used memory of its ranks, if the plan said that they do not fit."""
     duration_s: float
     """Seconds from the start of the ranks to the end of the last one, on the boot clock."""
     result: Result | None = None
@@ -212,6 +217,8 @@ class Heartbeat(Message):
     attempts: list[Observed]
     clean: bool
     """True if no process of a finished attempt is left on this node."""
+    dirty_slots: list[Annotated[int, Field(ge=0, le=1023)]] = Field(default=[], max_length=1024)
+    """Slots on which such processes are left; empty, where it is not clean: any of them."""
     peer_address: str = Field(default="", max_length=300)
     """Address at which other nodes reach this one."""
 

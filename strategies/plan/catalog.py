@@ -30,6 +30,7 @@ BYTES_PER_FEATURE = {
     Precision.BFLOAT16: 2,
     Precision.FLOAT16: 2,
 }
+COMPUTED_IN_HALF = (Precision.BFLOAT16, Precision.FLOAT16)  # beside weights in float32
 
 SPMD = "strategies.train.engines.spmd:SpmdEngine"
 PIPELINE = "strategies.train.engines.pipeline:PipelineEngine"
@@ -91,6 +92,24 @@ def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
     by_gradients: ResultClass = "exact" if gradients == (GradientCompression.NONE, 0) else "exempt"
     parts = by_strategy, by_precision, by_sampling, by_optimizer, by_gradients
     return max(parts, key=RESULT_CLASSES.index)
+
+
+def frozen_dtype(spec: TrainSpec) -> str | None:
+    """Return the type of a run's frozen matrices; None if it is the type of all weights.
+
+    A checkpoint's type that the spec leaves open is assumed to have 16 bits.
+    """
+    if spec.adapter is None or spec.precision not in COMPUTED_IN_HALF:
+        return None
+    if spec.adapter.frozen_dtype is None and spec.model.checkpoint is not None:
+        return str(spec.precision)
+    return spec.adapter.frozen_dtype
+
+
+def bytes_per_frozen(spec: TrainSpec) -> int:
+    """Return the bytes of one number of a run's frozen matrices, unless they are quantised."""
+    kind = frozen_dtype(spec)
+    return BYTES_PER_WEIGHT[spec.precision] if kind in (None, "float32") else 2
 
 
 def multiplies_in_tf32(spec: TrainSpec) -> bool:

@@ -4,7 +4,7 @@ A GPU is known by the exact name that its driver gives it: a GPU that is only na
 a "Ti", a MIG instance) has other speeds. A node measures the speeds of an unknown GPU itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strategies.plan.hardware import GpuSpeeds, Hardware
 from strategies.plan.spec import Precision
@@ -15,10 +15,12 @@ NOT_SUPPORTED = ("mi100", "mi250", "mi300", "max1550")  # begin the names of cla
 
 @dataclass(frozen=True)
 class Product:
-    """A GPU as it is sold: its name in the driver, its memory as NVML counts it, its speeds."""
+    """A GPU as it is sold: its name in the driver, its memory as NVML counts it and the bandwidth of
+    that memory, its speeds."""
 
     name: str
     memory_mib: int
+    memory_gb_per_s: float
     speeds: GpuSpeeds
 
 
@@ -55,44 +57,48 @@ RTX_5090 = GpuSpeeds(       104.8, 104.8,  209.5,   209.5,  419.0,   64.0, "NVID
 PRO_6000 = GpuSpeeds(       126.0, 251.9,  503.8,   503.8, 1007.6,   64.0, "NVIDIA RTX PRO Blackwell architecture paper")
 
 # Nodes that can be planned for without owning one, by the name of their class. Memory: NVML's total
-# (nvidia-smi with a driver of 2022 or later, error correction as delivered).
+# (nvidia-smi with a driver of 2022 or later, error correction as delivered), and its bandwidth by the
+# same data sheets.
 PRODUCTS = {
-    "p100-16gb": Product("Tesla P100-PCIE-16GB", 16_384, P100_PCIE),
-    "p100-sxm2-16gb": Product("Tesla P100-SXM2-16GB", 16_384, P100_SXM2),
-    "v100-16gb": Product("Tesla V100-SXM2-16GB", 16_384, V100_SXM2),
-    "v100-32gb": Product("Tesla V100-SXM2-32GB", 32_768, V100_SXM2),
-    "v100-pcie-16gb": Product("Tesla V100-PCIE-16GB", 16_384, V100_PCIE),
-    "v100-pcie-32gb": Product("Tesla V100-PCIE-32GB", 32_768, V100_PCIE),
-    "v100s-pcie-32gb": Product("Tesla V100S-PCIE-32GB", 32_768, V100S_PCIE),
-    "t4-16gb": Product("Tesla T4", 15_360, T4),
-    "rtx6000-24gb": Product("Quadro RTX 6000", 24_576, TURING_6000),
-    "rtx8000-48gb": Product("Quadro RTX 8000", 49_152, TURING_6000),
-    "a100-40gb": Product("NVIDIA A100-SXM4-40GB", 40_960, A100_SXM4),
-    "a100-80gb": Product("NVIDIA A100-SXM4-80GB", 81_920, A100_SXM4),
-    "a100-pcie-40gb": Product("NVIDIA A100-PCIE-40GB", 40_960, A100_PCIE),
-    "a100-pcie-80gb": Product("NVIDIA A100 80GB PCIe", 81_920, A100_PCIE),
-    "a30-24gb": Product("NVIDIA A30", 24_576, A30),
-    "a40-48gb": Product("NVIDIA A40", 46_068, A40),
-    "a10-24gb": Product("NVIDIA A10", 23_028, A10),
-    "rtxa6000-48gb": Product("NVIDIA RTX A6000", 49_140, RTX_A6000),
-    "rtx3090-24gb": Product("NVIDIA GeForce RTX 3090", 24_576, RTX_3090),
-    "l4-24gb": Product("NVIDIA L4", 23_034, L4),
-    "l40-48gb": Product("NVIDIA L40", 46_068, L40),
-    "l40s-48gb": Product("NVIDIA L40S", 46_068, L40S),
-    "rtx6000ada-48gb": Product("NVIDIA RTX 6000 Ada Generation", 49_140, ADA_6000),
-    "rtx4090-24gb": Product("NVIDIA GeForce RTX 4090", 24_564, RTX_4090),
-    "h100-80gb": Product("NVIDIA H100 80GB HBM3", 81_559, H100_SXM5),
-    "h100-pcie-80gb": Product("NVIDIA H100 PCIe", 81_559, H100_PCIE),
-    "h100-nvl-94gb": Product("NVIDIA H100 NVL", 95_830, H100_NVL),
-    "h200-141gb": Product("NVIDIA H200", 143_771, H200_SXM),
-    "h200-nvl-141gb": Product("NVIDIA H200 NVL", 143_771, H200_NVL),
-    "gh200-96gb": Product("NVIDIA GH200 480GB", 97_871, GH200),
-    "b200-180gb": Product("NVIDIA B200", 183_359, B200),
-    "rtx5090-32gb": Product("NVIDIA GeForce RTX 5090", 32_607, RTX_5090),
-    "rtxpro6000-96gb": Product("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97_887, PRO_6000),
+    "p100-16gb": Product("Tesla P100-PCIE-16GB", 16_384, 732, P100_PCIE),
+    "p100-sxm2-16gb": Product("Tesla P100-SXM2-16GB", 16_384, 732, P100_SXM2),
+    "v100-16gb": Product("Tesla V100-SXM2-16GB", 16_384, 900, V100_SXM2),
+    "v100-32gb": Product("Tesla V100-SXM2-32GB", 32_768, 900, V100_SXM2),
+    "v100-pcie-16gb": Product("Tesla V100-PCIE-16GB", 16_384, 900, V100_PCIE),
+    "v100-pcie-32gb": Product("Tesla V100-PCIE-32GB", 32_768, 900, V100_PCIE),
+    "v100s-pcie-32gb": Product("Tesla V100S-PCIE-32GB", 32_768, 1134, V100S_PCIE),
+    "t4-16gb": Product("Tesla T4", 15_360, 320, T4),
+    "rtx6000-24gb": Product("Quadro RTX 6000", 24_576, 672, TURING_6000),
+    "rtx8000-48gb": Product("Quadro RTX 8000", 49_152, 672, TURING_6000),
+    "a100-40gb": Product("NVIDIA A100-SXM4-40GB", 40_960, 1555, A100_SXM4),
+    "a100-80gb": Product("NVIDIA A100-SXM4-80GB", 81_920, 2039, A100_SXM4),
+    "a100-pcie-40gb": Product("NVIDIA A100-PCIE-40GB", 40_960, 1555, A100_PCIE),
+    "a100-pcie-80gb": Product("NVIDIA A100 80GB PCIe", 81_920, 1935, A100_PCIE),
+    "a30-24gb": Product("NVIDIA A30", 24_576, 933, A30),
+    "a40-48gb": Product("NVIDIA A40", 46_068, 696, A40),
+    "a10-24gb": Product("NVIDIA A10", 23_028, 600, A10),
+    "rtxa6000-48gb": Product("NVIDIA RTX A6000", 49_140, 768, RTX_A6000),
+    "rtx3090-24gb": Product("NVIDIA GeForce RTX 3090", 24_576, 936, RTX_3090),
+    "l4-24gb": Product("NVIDIA L4", 23_034, 300, L4),
+    "l40-48gb": Product("NVIDIA L40", 46_068, 864, L40),
+    "l40s-48gb": Product("NVIDIA L40S", 46_068, 864, L40S),
+    "rtx6000ada-48gb": Product("NVIDIA RTX 6000 Ada Generation", 49_140, 960, ADA_6000),
+    "rtx4090-24gb": Product("NVIDIA GeForce RTX 4090", 24_564, 1008, RTX_4090),
+    "h100-80gb": Product("NVIDIA H100 80GB HBM3", 81_559, 3350, H100_SXM5),
+    "h100-pcie-80gb": Product("NVIDIA H100 PCIe", 81_559, 2000, H100_PCIE),
+    "h100-nvl-94gb": Product("NVIDIA H100 NVL", 95_830, 3900, H100_NVL),
+    "h200-141gb": Product("NVIDIA H200", 143_771, 4800, H200_SXM),
+    "h200-nvl-141gb": Product("NVIDIA H200 NVL", 143_771, 4800, H200_NVL),
+    "gh200-96gb": Product("NVIDIA GH200 480GB", 97_871, 4000, GH200),
+    "b200-180gb": Product("NVIDIA B200", 183_359, 8000, B200),
+    "rtx5090-32gb": Product("NVIDIA GeForce RTX 5090", 32_607, 1792, RTX_5090),
+    "rtxpro6000-96gb": Product("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97_887, 1792, PRO_6000),
 }
 # fmt: on
-BY_NAME = {product.name: product.speeds for product in PRODUCTS.values()}
+BY_NAME = {
+    product.name: replace(product.speeds, memory_gb_per_s=product.memory_gb_per_s)
+    for product in PRODUCTS.values()
+}
 
 
 def known_node(class_name: str, *, gpus: int) -> Hardware:

@@ -26,7 +26,8 @@ class GpuSpeeds:
     """Bandwidth to other GPUs of its node, each way. None: not known, or there is no other."""
     source: Annotated[str, Field(max_length=200)]
     memory_gb_per_s: Positive | None = None
-    """Bandwidth of a copy in its memory, reads and writes together; only measured."""
+    """Bandwidth of its memory, reads and writes together, as measured by a copy if the data sheet
+    is not known."""
 
 
 class Constants(BaseModel):

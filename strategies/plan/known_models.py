@@ -33,6 +33,8 @@ class Shape:
     query_key_value_biases: bool = False
     positions: int = 0
     """Rows of a table of learned positions."""
+    dtype: str = "bfloat16"
+    """Type in which its weights are published."""
 
     def count(self) -> int:
         """Return the number of parameters; a matrix shared by embedding and head counts once."""
@@ -53,7 +55,7 @@ class Shape:
 def gpt2(layers: int, width: int, heads: int) -> Shape:
     """Return a shape of Radford et al., 2019: learned positions, biases, tied embeddings."""
     shape = Shape(layers, width, heads, heads, 4 * width, 50_257, gated=False, tied=True)
-    return replace(shape, biases=True, positions=1024)
+    return replace(shape, biases=True, positions=1024, dtype="float32")
 
 
 def opt(layers: int, width: int, heads: int) -> Shape:
@@ -62,7 +64,7 @@ def opt(layers: int, width: int, heads: int) -> Shape:
     Two rows of its table of positions are not used.
     """
     shape = Shape(layers, width, heads, heads, 4 * width, 50_272, gated=False, tied=True)
-    return replace(shape, biases=True, positions=2048 + 2)
+    return replace(shape, biases=True, positions=2048 + 2, dtype="float16")
 
 
 def qwen(layers: int, width: int, heads: int, kv_heads: int, ffn: int, *, small: bool) -> Shape:
@@ -84,13 +86,13 @@ KNOWN = {
     "opt-13b": opt(40, 5120, 40),
     "opt-30b": opt(48, 7168, 56),
     "opt-66b": opt(64, 9216, 72),
-    "tinyllama-1.1b": Shape(22, 2048, 32, 4, 5632, 32_000),
-    "openllama-3b": Shape(26, 3200, 32, 32, 8640, 32_000),
-    "openllama-7b": Shape(32, 4096, 32, 32, 11_008, 32_000),
-    "openllama-13b": Shape(40, 5120, 40, 40, 13_824, 32_000),
-    "llama-2-7b": Shape(32, 4096, 32, 32, 11_008, 32_000),
-    "llama-2-13b": Shape(40, 5120, 40, 40, 13_824, 32_000),
-    "llama-2-70b": Shape(80, 8192, 64, 8, 28_672, 32_000),
+    "tinyllama-1.1b": Shape(22, 2048, 32, 4, 5632, 32_000, dtype="float32"),
+    "openllama-3b": Shape(26, 3200, 32, 32, 8640, 32_000, dtype="float16"),
+    "openllama-7b": Shape(32, 4096, 32, 32, 11_008, 32_000, dtype="float16"),
+    "openllama-13b": Shape(40, 5120, 40, 40, 13_824, 32_000, dtype="float16"),
+    "llama-2-7b": Shape(32, 4096, 32, 32, 11_008, 32_000, dtype="float16"),
+    "llama-2-13b": Shape(40, 5120, 40, 40, 13_824, 32_000, dtype="float16"),
+    "llama-2-70b": Shape(80, 8192, 64, 8, 28_672, 32_000, dtype="float16"),
     "llama-3-8b": Shape(32, 4096, 32, 8, 14_336, 128_256),
     "llama-3-70b": Shape(80, 8192, 64, 8, 28_672, 128_256),
     "llama-3-405b": Shape(126, 16_384, 128, 8, 53_248, 128_256),
@@ -124,9 +126,15 @@ def from_config(config: Mapping[str, Any]) -> Shape:
     if read is None:
         raise UnknownModel(f"model_type {kind!r} is not known; known are: {', '.join(READERS)}")
     try:
-        return read(config)
+        return replace(read(config), dtype=stored_dtype(config))
     except KeyError as error:
         raise UnknownModel(f"config.json of a {kind} model has no {error.args[0]}") from error
+
+
+def stored_dtype(config: Mapping[str, Any]) -> str:
+    """Return the type of a checkpoint's numbers; float32 if its config.json tells no other."""
+    told = config.get("dtype") or config.get("torch_dtype")
+    return told if told in ("float16", "bfloat16") else "float32"
 
 
 def llama_config(config: Mapping[str, Any]) -> Shape:

@@ -14,17 +14,19 @@ from strategies.plan.attention_kernels import scores_are_kept
 from strategies.plan.catalog import TECHNIQUES, ResultClass, promised
 from strategies.plan.estimates.advice import Advice, Outcome, advise
 from strategies.plan.estimates.cost import Cost, cost
+from strategies.plan.estimates.host import file_terms, host_capacity_gib, host_terms
 from strategies.plan.estimates.memory import (
+    MemoryPhase,
     MemoryTerm,
-    file_terms,
-    host_terms,
     memory_by_stage,
     multiplied,
+    needed_by_phase,
+    shares,
 )
 from strategies.plan.hardware import Hardware
 from strategies.plan.layout import AXES, Layout
 from strategies.plan.learning_rate import scaling_policy
-from strategies.plan.rules.adapters import nothing_to_adapt
+from strategies.plan.rules.adapters import assumed_dtype, nothing_to_adapt
 from strategies.plan.rules.layout import DEGREE_FIELDS
 from strategies.plan.rules.precision import emulated, unused_tf32
 from strategies.plan.rules.problem import Problem, ResolvedSpec
@@ -92,10 +94,16 @@ class Plan(BaseModel):
     """Memory of each of the ranks that need the most."""
     needed_by_stage_gib: list[float] = []
     """Memory per rank, by position along the pipeline."""
+    needed_by_phase_gib: list[dict[MemoryPhase, float]] = []
+    """Highest memory per rank in each phase, by position along the pipeline; without Python and its
+    libraries."""
     learned_factor: float = 1.0
     """Factor of the estimated terms, above 1 if runs of this kind needed more here."""
     host_memory: list[MemoryTerm] = []
-    """Memory offloaded to the host of each GPU node."""
+    """Memory that the host of each GPU node needs."""
+    host_capacity_gib: float | None = None
+    """Memory of that host for the job: nine tenths of its slots' share. None: not known, or on
+    CPU."""
     files: list[MemoryTerm] = []
     """Disk space per node for state offloaded to files (nvme)."""
     capacity_gib: float
@@ -228,6 +236,7 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
     warnings.extend(computed_in_float32(resolved))
     warnings.extend(swapping_is_compiled(resolved))
     warnings.extend(nothing_to_adapt(spec))
+    warnings.extend(assumed_dtype(spec))
     kind = KindOfRun(hardware.device, spec.model.name, resolved.strategy)
     factor, by_stage = learned.get(kind, 1.0), memory_by_stage(resolved)
     if factor != 1:
@@ -238,9 +247,13 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
     ranks_sharing = max(1, resolved.ranks_per_node) if hardware.device == "cpu" else 1
     capacity_gib = USABLE_SHARE * hardware.memory_gib / ranks_sharing
     problems = [problem for rule in rules.ALL for problem in rule(resolved)]
-    fits = needed_gib <= capacity_gib
-    if not fits:
+    host_memory = host_terms(resolved)
+    host_gib = host_capacity_gib(hardware, resolved.ranks_per_node)
+    fits_host = host_gib is None or sum(term.gib for term in host_memory) <= host_gib
+    if needed_gib > capacity_gib:
         problems.append(too_big(terms, needed_gib, capacity_gib, hardware, ranks_sharing))
+    if host_gib is not None and not fits_host:
+        problems.append(too_big_for_host(host_memory, host_gib, hardware, resolved.ranks_per_node))
     return Plan(
         strategy=resolved.strategy,
         layout=layout,
@@ -261,11 +274,16 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
         memory=terms,
         needed_gib=needed_gib,
         needed_by_stage_gib=needed_by_stage,
+        needed_by_phase_gib=[
+            needed_by_phase(resolved, share, terms, factor)
+            for share, terms in zip(shares(resolved), by_stage, strict=True)
+        ],
         learned_factor=factor,
-        host_memory=host_terms(resolved),
+        host_memory=host_memory,
+        host_capacity_gib=host_gib,
         files=file_terms(resolved),
         capacity_gib=capacity_gib,
-        fits=fits,
+        fits=needed_gib <= capacity_gib and fits_host,
         cost=cost(resolved),
         problems=problems,
         warnings=warnings,
@@ -501,6 +519,20 @@ def too_big(
         param="model.width" if is_state_bound(terms) else "training.micro_batch_size",
         message=f"needs {needed_gib:.2f} GiB per rank ({table}), but {owner} of class "
         f"{hardware.class_name} ({hardware.memory_gib:.2f} GiB) leaves {capacity_gib:.2f} GiB",
+    )
+
+
+def too_big_for_host(
+    terms: list[MemoryTerm], capacity_gib: float, hardware: Hardware, ranks: int
+) -> Problem:
+    """Return the problem of a plan whose hosts have too little memory."""
+    table = ", ".join(f"{term.name} {term.gib:.2f}" for term in terms)
+    return Problem(
+        code=DOES_NOT_FIT,
+        param="parallelism.offload_optimizer",
+        message=f"needs {sum(term.gib for term in terms):.2f} GiB of each host's memory ({table}), "
+        f"but {ranks} of the {hardware.slots} slots of class {hardware.class_name} "
+        f"({hardware.host_memory_gib:.2f} GiB) leave {capacity_gib:.2f} GiB",
     )
 
 

@@ -4,6 +4,7 @@ plan.json and control.json go in; preflight.json, metrics.jsonl, certificate.jso
 checkpoints/, artifacts/, logs/ and exit.json come out. Every replacement is atomic.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from strategies.plan.built_in.datasets import DatasetFormat
+from strategies.plan.estimates.memory import MemoryPhase
 from strategies.plan.layout import Layout
 from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
@@ -40,6 +42,7 @@ MANIFEST_FORMAT = 1
 
 CHECKPOINT_NAME = re.compile(r"^step-(\d{6,})$")
 RANK_METRICS_NAME = re.compile(r"^metrics-rank-(\d+)\.jsonl$")
+RANK_MEMORY = "memory-rank-*.json"
 
 
 class ExitCode(IntEnum):
@@ -142,6 +145,22 @@ class Result(BaseModel):
     have ended and some are left, the run was cut off or failed while it wrote them."""
 
 
+class RankMemory(FilePart):
+    """Content of memory-rank-0.json: planned and used memory of a rank, by phase of a step.
+
+    Without Python and its libraries. Written by runs that their plan says do not fit.
+    """
+
+    rank: int = Field(ge=0)
+    step: int = Field(ge=0)
+    """Step in which it was last, of those that were observed; 0: before the first."""
+    phase: MemoryPhase
+    """Phase in which it was last."""
+    planned_gib: dict[MemoryPhase, float]
+    used_gib: dict[MemoryPhase, float]
+    """Highest use in each phase that it reached; an allocation that failed is not in it."""
+
+
 class ManifestFile(FilePart):
     """One file of a checkpoint."""
 
@@ -171,6 +190,18 @@ class RunDirectory:
     """Paths inside one attempt's folder."""
 
     path: Path
+
+    def rank_memory(self, rank: int) -> Path:
+        return self.path / f"memory-rank-{rank}.json"
+
+    def memory(self) -> list[RankMemory]:
+        """Return what the ranks have told of their memory, by rank; those that cannot be read are
+        left out."""
+        found = []
+        for path in self.path.glob(RANK_MEMORY):
+            with contextlib.suppress(OSError, ValidationError):
+                found.append(RankMemory.model_validate_json(path.read_bytes()))
+        return sorted(found, key=lambda one: one.rank)
 
     @property
     def plan(self) -> Path:

@@ -175,6 +175,7 @@ NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 Checkpoint = Annotated[
     str, Field(max_length=256, pattern=f"^({NAME}|{HUB}{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$")
 ]
+FrozenDtype = Literal["float32", "float16", "bfloat16"]
 Pixels = Annotated[int, Field(strict=True, ge=1, le=4096)]
 
 
@@ -409,6 +410,9 @@ class AdapterSpec(SpecPart):
     base: FrozenBase = FrozenBase.NONE
     """Storage of the layers' own matrices: as they are; in 4 bits, scales in 8 (QLoRA); in 8
     bits with a scale for every row (LLM.int8). Embedding, norms and head stay as they are."""
+    frozen_dtype: FrozenDtype | None = None
+    """Type of frozen matrices under precision bfloat16 and float16; others keep their own. Default:
+    the checkpoint's type, which changes no number; float32 for random weights."""
 
 
 class TrainSpec(SpecPart):

@@ -44,6 +44,9 @@ def sample_text(
     Weights that `weights` lacks are frozen, and read from `source` again. Without a prompt, or with
     one that has no tokens, the text continues a line break.
     """
+    if spec.adapter is not None:  # products here take no other type than that of the features
+        whole = spec.adapter.model_copy(update={"frozen_dtype": "float32"})
+        spec = spec.model_copy(update={"adapter": whole})
     model = build_model(spec, device=device, source=TrainedWeights(weights, source))
     assert isinstance(model, Transformer)
     begin = tokenizer.encode(prompt).tolist() or tokenizer.encode("\n").tolist() or [0]

@@ -31,7 +31,7 @@ from strategies.train.adapters.frozen_matrix import FrozenMatrix
 from strategies.train.mesh import Mesh
 from strategies.train.models.network import Network
 from strategies.train.philox import normal_numbers, uniform_numbers
-from strategies.train.precision import dtype_of
+from strategies.train.precision import dtype_of, frozen_dtype_of
 
 Region = tuple[slice, ...]  # part of a tensor, with the bounds of every dimension
 ADAPTER = re.compile(r"\.lora\.\w+\.([ab])$")
@@ -82,7 +82,7 @@ def design_model(spec: TrainSpec) -> Network:
             dtype=dtype_of(spec.precision),
         )
     if spec.adapter is not None:
-        adapt(model, spec.adapter)
+        adapt(model, spec.adapter, frozen_dtype=frozen_dtype_of(spec))
     return model
 
 

@@ -20,7 +20,7 @@ from strategies.train.data.batches import HeldOut, TrainingData, Windows
 from strategies.train.engine import Engine
 from strategies.train.evaluation import evaluate
 from strategies.train.farewell import artifacts_of
-from strategies.train.fine_tuning.source import source_of
+from strategies.train.fine_tuning.source import source_of, with_frozen_dtype
 from strategies.train.guards import Diverged
 from strategies.train.mesh import Mesh
 from strategies.train.observer import Observer
@@ -28,6 +28,7 @@ from strategies.train.precision import choose_kernels, first_loss_scale
 from strategies.train.step import Step, Steps
 from strategies.train.trust.one_rank import Certifier
 from strategies.train.watching.console import introduce, say
+from strategies.train.watching.phase_peaks import PhasePeaks
 from strategies.train.watching.scales import Scales
 
 SAVING = frozenset({Action.CHECKPOINT, Action.STOP})  # requests that end in a checkpoint
@@ -48,6 +49,7 @@ def train(
     """
     compiles = {"compile": run_plan.plan.compiles}  # instead of auto
     run_plan = run_plan.model_copy(update={"spec": run_plan.spec.model_copy(update=compiles)})
+    run_plan = with_frozen_dtype(run_plan)
     spec, training = run_plan.spec, run_plan.spec.training
     choose_kernels(spec)
     data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
@@ -57,7 +59,9 @@ def train(
     if checkpoint is None:
         certifier.train_alone(windows, control)
     scales = Scales(mesh.device, is_compiled=run_plan.plan.compiles)
-    engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
+    peaks = PhasePeaks(directory.rank_memory(mesh.rank), run_plan.plan, mesh)
+    with peaks.watching():
+        engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
     scales.after_setup()
     progress = Progress(loss_scale=first_loss_scale(spec.precision))
     if checkpoint is not None:
@@ -83,7 +87,7 @@ def train(
             is_evaluated = step == training.steps or is_due(step, training.eval_every_steps)
             is_saved = is_due(step, spec.checkpoint.every_steps)
             try:
-                with observer.watch_step(step):
+                with observer.watch_step(step), peaks.watching():
                     known = steps.take(control.look())
                 observer.tell(known)
                 asked = requests(known)
@@ -116,7 +120,9 @@ def train(
     observer.expect_pause()
     saved = observer.checkpoint if finished else None
     missing = [] if saved is None else artifacts_of(run_plan, windows)
-    peak_gib = mesh.gather(scales.peak_gib or 0.0)  # each rank's last save has ended before
+    peak_gib = mesh.gather(
+        max(scales.peak_gib or 0.0, peaks.before_reset_gib)
+    )  # each rank's last save has ended before
     reason: Literal["finished", "stopped"] = "finished" if finished else "stopped"
     observer.write_result(reason, peak_gib=peak_gib, missing=missing)
     mesh.barrier()  # ranks end together, so a rank that hangs differs from one that waits

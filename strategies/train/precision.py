@@ -6,6 +6,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
+from strategies.plan import catalog
 from strategies.plan.spec import Float32Matmul, Precision, TrainSpec
 
 WEIGHTS = {
@@ -25,6 +26,13 @@ MOST_SKIPS_IN_A_ROW = 32  # 16 from the first scale to the smallest, and as many
 def dtype_of(precision: Precision) -> torch.dtype:
     """Return the type of weights, gradients and optimizer state."""
     return WEIGHTS[precision]
+
+
+def frozen_dtype_of(spec: TrainSpec) -> torch.dtype:
+    """Return the type of frozen matrices; the type of a checkpoint must be in the spec already."""
+    kind = catalog.frozen_dtype(spec)
+    found: torch.dtype = dtype_of(spec.precision) if kind is None else getattr(torch, kind)
+    return found
 
 
 def compute_in(precision: Precision, model: nn.Module, device: torch.device) -> None:

@@ -14,6 +14,7 @@ from trainyard.wording import (
     duration,
     moment,
     number,
+    part_of,
     size,
     sparkline,
 )
@@ -113,3 +114,9 @@ def test_a_start_that_has_passed_is_of_the_hour_that_runs_or_refused_never_tomor
     with pytest.raises(PastStart, match="13:00 is over today; for tomorrow write '2026-11-22 13"):
         as_start("13:00", now=AT)
     assert as_start("2026-11-20 13:00", now=AT) == datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def test_a_part_of_a_node_names_its_gpus() -> None:
+    assert part_of("north-01", None) == "north-01"
+    assert part_of("north-01", 1) == "1 GPU of north-01"
+    assert part_of("north-01", 2) == "2 GPUs of north-01"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.states import Outcome
-from strategies.plan.run_directory import Result
+from strategies.plan.run_directory import RankMemory, Result
 from worker.ranks.judge import (
     Evidence,
     PlannedMemory,
@@ -312,3 +312,46 @@ def test_a_training_that_is_finished_stays_so_and_names_what_is_missing(
     assert verdict.outcome is Outcome.SUCCEEDED
     assert verdict.reason.startswith(f"Trained 120 steps. Missing: sample.txt ({why}")
     assert "The weights are safe in step-000120; docs/training.md" in verdict.reason
+
+
+def told(rank: int, phase: Any, **used: float) -> RankMemory:
+    planned = {"setup": 3.0, "forward": 7.0, "backward": 8.0, "optimizer": 4.0}
+    return RankMemory.model_validate(
+        {"rank": rank, "step": 1, "phase": phase, "planned_gib": planned, "used_gib": used}
+    )
+
+
+def test_a_job_that_ran_out_of_memory_is_told_rank_phase_and_plan() -> None:
+    ranks = [RankEvidence(0, -9, killed_by_us=True), RankEvidence(1, 68, RankError("E", "no", 5))]
+    memory = [told(0, "forward", setup=2.9, forward=6.0), told(1, "backward", backward=6.5)]
+    found = judge(
+        evidence(*ranks, told=memory, planned=PlannedMemory(needed_gib=8.4, capacity_gib=6.6))
+    )
+    assert (found.outcome, found.culprit_rank) == (Outcome.OUT_OF_MEMORY, 1)
+    assert (
+        "The plan expected 8.40 of 6.60 GiB for each rank. Rank 1 was last seen in phase backward "
+        "of step 1 with 6.50 GiB, where the plan expected up to 8.00."
+    ) in found.reason
+    bound = judge(
+        evidence(
+            told=[told(0, "setup", setup=2.5)],
+            memory=MemoryUse(3 * GIB, 3 * GIB),
+            planned=PlannedMemory(needed_gib=8.4, capacity_gib=3.0),
+        )
+    )
+    assert "Rank 0 was last seen in its set-up with 2.50 GiB" in bound.reason
+
+
+def test_a_job_that_did_not_run_out_is_told_how_far_the_plan_was_off() -> None:
+    found = judge(
+        evidence(
+            RankEvidence(0, 0),
+            result=result(finished=True),
+            told=[told(0, "optimizer", forward=4.0, backward=5.0)],
+        )
+    )
+    assert found.outcome is Outcome.SUCCEEDED
+    assert found.reason.endswith(
+        "It did not run out of memory: rank 0 used 5.00 GiB, and the plan expected 8.00, 60% too "
+        "much."
+    )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.states import Outcome
 from strategies.plan.faults import Cause, cause_of, is_of_collective
-from strategies.plan.run_directory import ExitCode, Result
+from strategies.plan.run_directory import ExitCode, RankMemory, Result
 from worker.ranks.memory import MemoryUse
 
 # Every rank reports a failed preflight alike, and the rank it names first need not be itself.
@@ -125,6 +125,8 @@ class Evidence:
     """Memory in use when the ranks were ended because of it."""
     planned: PlannedMemory | None = None
     """Planned memory; None for a script."""
+    told: Sequence[RankMemory] = ()
+    """Planned and used memory by phase, as ranks told it; empty if the plan said that it fits."""
     launcher_failure: str = ""
     """Reason why no rank could be started."""
     launcher_code: int | None = None
@@ -168,6 +170,7 @@ def judge(evidence: Evidence) -> ExitJudgement:
             else SCRIPT_ENDED
         )
         sentence = ended if evidence.is_script else trained(evidence.result, failed)
+        sentence += _error_of_plan(evidence.told)
         return ExitJudgement(Outcome.SUCCEEDED, sentence, code=0)
     if evidence.stop is not None:
         return ExitJudgement(evidence.stop.reason, _stopped_sentence(evidence))
@@ -232,18 +235,51 @@ def _used_up_its_memory(
     evidence: Evidence, memory: MemoryUse, failed: Sequence[RankEvidence]
 ) -> ExitJudgement:
     culprit = min(failed, key=_guilt, default=evidence.ranks[0] if evidence.ranks else None)
+    rank = None if culprit is None else culprit.rank
     reached = memory.most_bytes >= 0.98 * memory.bound_bytes  # a page more would be too much
     beside = "" if reached else ", and other processes used the rest of the machine's memory"
     sentence = (
         f"The job ran out of memory on {evidence.node}{_where(evidence)}: it used "
         f"{used_of(memory.most_bytes, memory.bound_bytes)}{beside}. "
-        f"{_advice(evidence)}"
+        f"{_advice(evidence, rank)}"
     ).rstrip()
-    rank = None if culprit is None else culprit.rank
     return ExitJudgement(Outcome.OUT_OF_MEMORY, sentence, rank, guilt=0)
 
 
-def _advice(evidence: Evidence) -> str:
+def _error_of_plan(told: Sequence[RankMemory]) -> str:
+    """Return a sentence on the memory that a job used although its plan said that it does not fit;
+    empty if nothing was observed."""
+    peaks = [(max(one.used_gib.values(), default=0.0), one) for one in told]
+    used, fullest = max(peaks, key=lambda peak: peak[0], default=(0.0, None))
+    if fullest is None or used == 0.0:
+        return ""
+    planned = max(fullest.planned_gib.values(), default=0.0)
+    off = planned / used - 1
+    return (
+        f" It did not run out of memory: rank {fullest.rank} used {used:.2f} GiB, and the plan "
+        f"expected {planned:.2f}, {abs(off):.0%} too {'much' if off > 0 else 'little'}."
+    )
+
+
+def _used_in_phase(told: Sequence[RankMemory], culprit: int | None) -> str:
+    """Return a sentence on the phase in which a rank ran out of memory; empty if it told nothing.
+
+    Of the rank that ran out, or else of the one that used most.
+    """
+    own = [one for one in told if one.rank == culprit] or told
+    one = max(own, key=lambda each: max(each.used_gib.values(), default=0.0), default=None)
+    if one is None:
+        return ""
+    in_step = f"in phase {one.phase} of step {one.step}"
+    where = "in its set-up" if one.phase == "setup" else in_step
+    return (
+        f" Rank {one.rank} was last seen {where} with "
+        f"{one.used_gib.get(one.phase, 0.0):.2f} GiB, where the plan expected up to "
+        f"{one.planned_gib.get(one.phase, 0.0):.2f}."
+    )
+
+
+def _advice(evidence: Evidence, culprit: int | None) -> str:
     """Return advice about too little memory, with the plan's number."""
     if evidence.is_script:
         return "Keep less in memory at a time, or use a node with more memory."
@@ -251,8 +287,9 @@ def _advice(evidence: Evidence) -> str:
         return ""
     needed, capacity = evidence.planned
     return (
-        f"The plan expected {needed:.2f} of {capacity:.2f} GiB for each rank. Use a smaller "
-        "micro_batch_size, or split the model over more ranks."
+        f"The plan expected {needed:.2f} of {capacity:.2f} GiB for each rank."
+        f"{_used_in_phase(evidence.told, culprit)} Use a smaller micro_batch_size, or split the "
+        "model over more ranks."
     )
 
 
@@ -338,7 +375,10 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
         sentence = f"The GPU of rank {culprit.rank} on {evidence.node} failed{_where(evidence)}"
         return ExitJudgement(outcome, f"{sentence}{said}", culprit.rank, None, code)
     if outcome is Outcome.OUT_OF_MEMORY:
-        sentence, advice = f"{who} ran out of memory{_where(evidence)}{said}", _advice(evidence)
+        sentence, advice = (
+            f"{who} ran out of memory{_where(evidence)}{said}",
+            _advice(evidence, culprit.rank),
+        )
         if advice:
             sentence = f"{sentence.rstrip('.')}. {advice}"
         return ExitJudgement(outcome, sentence, culprit.rank, None, code)

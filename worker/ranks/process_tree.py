@@ -224,10 +224,11 @@ def attempts_of_processes(attempts: Path) -> Iterator[tuple[int, str]]:
                     break
 
 
-def strays(attempts: Path, *, live: set[str]) -> set[int]:
-    """Return processes of attempts that have ended; those in `live` (folder names) may run."""
+def strays(attempts: Path, *, live: set[str]) -> dict[int, str]:
+    """Map pid -> folder name of its attempt, for processes of attempts that have ended; those in
+    `live` (folder names) may run."""
     return {
-        pid
+        pid: folder
         for pid, folder in attempts_of_processes(attempts)
         if folder not in live and pid != os.getpid() and is_running(pid)
     }

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -21,7 +22,14 @@ from core.base.clock import boot_s
 from core.spec.spec import Launcher as LauncherName
 from core.states import Outcome
 from core.wire.messages import ExitRecord, RankExit
-from strategies.plan.run_directory import Action, Result, RunPlan, json_bytes, write_control
+from strategies.plan.run_directory import (
+    Action,
+    RankMemory,
+    Result,
+    RunPlan,
+    json_bytes,
+    write_control,
+)
 from worker.attempts import Attempt, DeadlinesFile, NodeFolder, ShimState, StartFile, read_model
 from worker.boot import boot_id
 from worker.gpus.slots import SlotsFile
@@ -245,6 +253,7 @@ class Shim:
             None if self.stop_reason is None else StopRequest(self.stop_reason, killed=self.killed)
         )
         result = read_model(self.attempt.result, Result)
+        told = self.attempt.memory() if not self.start.script else []
         verdict = judge(
             Evidence(
                 node=self.start.node,
@@ -255,6 +264,7 @@ class Shim:
                 memory=self.memory.use(),
                 ran_out_of_memory=self.memory.others_were_killed(),
                 planned=planned(self.attempt) if not self.start.script else None,
+                told=told,
                 launcher_failure=failure,
                 launcher_code=self.launcher.code(),
                 breach=self.launcher.breach,
@@ -283,6 +293,7 @@ class Shim:
                 evidence=evidence,
                 duration_s=boot_s() - self.state.began_s,
                 result=result,
+                memory=told,
             )
         )
 
@@ -362,6 +373,7 @@ def exit_record(
     evidence: list[RankEvidence],
     duration_s: float,
     result: Result | None = None,
+    memory: Sequence[RankMemory] = (),
 ) -> ExitRecord:
     """Return the content of exit.json."""
     mask = masks_of(attempt).apply
@@ -390,6 +402,7 @@ def exit_record(
         last_lines=lines,
         duration_s=max(0.0, duration_s),
         result=result,
+        memory=list(memory),
     )
 
 

@@ -311,8 +311,8 @@ DECISIONS = (
 def advise(
     resolved: ResolvedSpec, try_out: Try, *, needed_gib: float, step_s: float | None
 ) -> list[Advice]:
-    """Return every decision that is legal here and saves memory, and combinations if none fits
-    alone.
+    """Return every decision that is legal here and fits or saves memory, and combinations if none
+    fits alone.
 
     Each comes with its mildest candidate that fits, else the one that needs least. `needed_gib` and
     `step_s` are those of the unchanged job.
@@ -321,7 +321,7 @@ def advise(
         advice
         for decision in DECISIONS
         if (advice := decide(decision, resolved, try_out, step_s))
-        and advice.needed_gib < needed_gib
+        and (advice.fits or advice.needed_gib < needed_gib)
     ]
     if not any(advice.fits for advice in found):
         found += together(found, resolved, try_out, step_s)

@@ -4,12 +4,16 @@ Terms marked exact follow from the code alone; the others are estimates, with th
 """
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
+from strategies.plan.catalog import (
+    BYTES_PER_FEATURE,
+    BYTES_PER_WEIGHT,
+    bytes_per_frozen,
+    frozen_dtype,
+)
 from strategies.plan.estimates import swapping
 from strategies.plan.estimates.activations import (
     activation_bytes,
@@ -18,6 +22,11 @@ from strategies.plan.estimates.activations import (
     logit_bytes,
     micro_batches_kept,
 )
+from strategies.plan.estimates.optimizer_step import (
+    averages_per_weight,
+    numbers_copied_in_step,
+)
+from strategies.plan.estimates.runtime import process_gib
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     ADAM_8BIT_BLOCK,
@@ -35,37 +44,20 @@ from strategies.plan.spec import (
     Offload,
     OptimizerName,
     Strategy,
-    TrainingSpec,
     TrainSpec,
 )
 from strategies.plan.stages import layers_of, rank_of, schedule_of, stages_per_rank
 
 GIB = 2**30
-# Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
 PROCESS = "process"  # the name of its term
-CHECKPOINT_COPY = "checkpoint copy"  # the name of its term
-PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
+IN_EVERY_PHASE = ("frozen", "weights", "gradients", "optimizer", "late gradients", PROCESS)
 FLOAT32_BYTES = 4
 ZERO_BUCKET = 25_000_000  # numbers that DeepSpeed reduces at a time, as zero.py sets it
 SWAPPED_THROUGH = "buffers for files: rows of the optimizer, parts of matrices"
-AVERAGES_PER_WEIGHT = {
-    OptimizerName.ADAMW: 2,
-    OptimizerName.ADAMW_8BIT: 2,
-    OptimizerName.ADAMW_TRITON: 2,
-    OptimizerName.LAMB: 2,
-    OptimizerName.LARS: 1,
-    OptimizerName.SGD: 1,
-}
 
 
-def averages_per_weight(training: TrainingSpec) -> int:
-    """Return how many numbers the optimizer keeps for each trained weight.
-
-    SGD without momentum keeps none.
-    """
-    if training.optimizer is OptimizerName.SGD and training.beta1 == 0:
-        return 0
-    return AVERAGES_PER_WEIGHT[training.optimizer]
+MemoryPhase = Literal["setup", "forward", "backward", "optimizer"]
+"""Building the model, and the phases of a step."""
 
 
 class MemoryTerm(BaseModel):
@@ -104,7 +96,9 @@ def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
     DeepSpeed (0.19) keeps its own part of the weights once more, for the update, and a bucket of
     gradients to send. While a step accumulates, fully sharded ranks keep whole gradients, and
     DistributedDataParallel keeps gradients beside its buckets. Data offloaded to the host leaves a
-    GPU, but not a CPU; data offloaded to files leaves both.
+    GPU, but not a CPU; data offloaded to files leaves both. Gradients follow an offloaded
+    optimizer: a GPU keeps only the bucket and, before stage 3, a buffer for the largest weight. The
+    host then has them twice, as they are added up and as they are updated from.
     """
     part, strategy = -(-held // shards), resolved.strategy
     averages = averages_per_weight(resolved.spec.training) * part
@@ -115,19 +109,35 @@ def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
     stored_here = parallelism.offload_parameters in here
     own = part if updates_here else 0  # DeepSpeed's copy
     averages = averages if updates_here else 0
-    bucket = min(ZERO_BUCKET, held)
+    sent = zero_gradients_sent(resolved, held)
+    summed = part
+    if parallelism.offload_optimizer is not Offload.NONE:  # in the host's memory, twice
+        summed = 0 if on_gpu else 2 * part
     match strategy:
         case Strategy.ZERO1:
-            return States(held + own, held, averages)
+            return States(held + own, held + sent, averages)
         case Strategy.ZERO2:
-            return States(held + own, part + bucket, averages)
+            return States(held + own, summed + sent, averages)
         case Strategy.ZERO3:
-            return States((part if stored_here else 0) + own, part + bucket, averages)
+            return States((part if stored_here else 0) + own, summed + sent, averages)
         case _:
             gradients = part
             if resolved.gradient_accumulation_steps > 1:
                 gradients = 2 * held if buckets_gradients(resolved) else held
             return States(part, gradients, averages)
+
+
+def zero_gradients_sent(resolved: ResolvedSpec, held: int) -> int:
+    """Return the numbers of the gradients that DeepSpeed has under way: a bucket of them.
+
+    Before stage 3 an offloaded gradient also passes through a buffer for the largest weight.
+    """
+    spec = resolved.spec
+    bucket = min(ZERO_BUCKET, held)
+    offloads = spec.parallelism.offload_optimizer is not Offload.NONE
+    if not offloads or resolved.strategy is Strategy.ZERO3 or spec.model.name.reads_images:
+        return bucket
+    return bucket + min(held, largest_matrix(spec.model, vocabulary=vocabulary_size(spec.data)))
 
 
 def gradients_stay(resolved: ResolvedSpec) -> bool:
@@ -154,24 +164,32 @@ def buckets_gradients(resolved: ResolvedSpec) -> bool:
 def frozen_weight_bytes(spec: TrainSpec) -> int:
     """Return the bytes of the whole model's frozen weights.
 
-    Matrices of layers are stored as asked, the others as they are. QLoRA (arXiv:2305.14314),
+    Matrices of layers are stored as asked, embedding and head in the checkpoint's type, norms and
+    biases in the type of trained weights. QLoRA (arXiv:2305.14314),
     section 3: 4.127 bits for a number in NF4.
     """
     if spec.adapter is None:
         return 0
-    size, shapes = BYTES_PER_WEIGHT[spec.precision], matrices(spec.model).values()
+    if spec.model.name.reads_images:
+        return parameters_of(spec) * BYTES_PER_WEIGHT[spec.precision]
+    size, shapes = bytes_per_frozen(spec), matrices(spec.model).values()
     layer = sum(frozen_bytes(spec.adapter.base, shape, whole=size) for shape in shapes)
-    others = parameters_of(spec) - spec.model.layers * sum(math.prod(shape) for shape in shapes)
-    return spec.model.layers * layer + others * size
+    ends = (1 if spec.model.tied_embeddings else 2) * vocabulary_size(spec.data) * spec.model.width
+    inside = spec.model.layers * sum(math.prod(shape) for shape in shapes)
+    vectors = parameters_of(spec) - inside - ends
+    return spec.model.layers * layer + ends * size + vectors * BYTES_PER_WEIGHT[spec.precision]
 
 
 def numbers_copied(spec: TrainSpec) -> int:
     """Return how many numbers of matrices are kept in half precision for the backward pass.
 
-    A quantised matrix is dequantised again instead.
+    A quantised matrix is dequantised again instead, and a frozen one in the type of the computation
+    is not copied.
     """
     whole = parameters_of(spec)
     if spec.adapter is not None:
+        if frozen_dtype(spec) == spec.precision:
+            return count_trained(spec)
         whole += count_trained(spec)
         if spec.adapter.base is not FrozenBase.NONE:
             layer = sum(math.prod(shape) for shape in matrices(spec.model).values())
@@ -195,7 +213,7 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
         return [Share(layers, *parts, has_head=True, in_flight=micro_batches_kept(resolved, 0))]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
     # Weights outside layers are trained, or frozen as they are.
-    per_end = (1, 0) if spec.adapter is None else (0, BYTES_PER_WEIGHT[spec.precision])
+    per_end = (1, 0) if spec.adapter is None else (0, bytes_per_frozen(spec))
     schedule = schedule_of(resolved.strategy, spec.parallelism)
     cut, found = layers_of(spec, num_stages), []
     own: list[list[int]] = [[] for _ in range(ranks)]
@@ -315,26 +333,48 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
             max(0.0, logits - max(0.0, room - activations)),
             max(0.0, activations - room),
         )
-    return [
-        *terms,
+    terms += [
         term("activations", activations, False, source),
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         process_term(resolved),
     ]
+    freed = GIB * sum(each.gib for each in terms if each.name not in IN_EVERY_PHASE)
+    copied = numbers_copied_in_step(spec) * size / (layout.tensor * shards)
+    if copied > freed:
+        source = f"copies that a step of {spec.training.optimizer} makes, less what passes free"
+        terms.append(term("update", copied - freed, False, source))
+    return terms
+
+
+def needed_by_phase(
+    resolved: ResolvedSpec, share: Share, terms: list[MemoryTerm], factor: float = 1.0
+) -> dict[MemoryPhase, float]:
+    """Return the highest memory of a rank in each phase in GiB, without Python and its libraries.
+
+    `terms` are those of its share of the model, the estimated ones `factor` times as large.
+    """
+    gib = {each.name: each.gib for each in terms if each.name != PROCESS}
+    late, update = gib.get("late gradients", 0.0), gib.get("update", 0.0)
+    held = sum(gib.get(name, 0.0) for name in ("frozen", "weights", "optimizer")) + late
+    gradients, backward = gib["gradients"], sum(gib.values()) - update
+    forward = backward
+    if not gradients_stay(resolved):
+        kept = activation_bytes(resolved, share.layers, share.in_flight)
+        kept += logit_bytes(resolved) if share.has_head else 0.0
+        forward -= max(0.0, gradients - factor * kept / GIB)
+    copied = numbers_copied_in_step(resolved.spec) * BYTES_PER_WEIGHT[resolved.spec.precision]
+    shards = resolved.layout.tensor * resolved.layout.shard
+    return {
+        "setup": held,
+        "forward": forward,
+        "backward": backward,
+        "optimizer": held + gradients + max(update, copied / shards / GIB),
+    }
 
 
 def process_term(resolved: ResolvedSpec) -> MemoryTerm:
-    """Return the memory of a rank before its model, as it was measured on a node of the class.
-
-    A communicator for each axis with more than one rank, and one for all ranks.
-    """
-    hardware, axes = resolved.hardware, sum(degree > 1 for degree in resolved.layout.degrees)
-    gib, source = PROCESS_GIB[hardware.device], "Python, torch and its libraries"
-    measured = hardware.measured
-    if measured is not None and measured.process_gib is not None:
-        communicators = axes + 1 if axes else 0
-        gib = measured.process_gib + communicators * (measured.communicator_gib or 0.0)
-        source = f"{source}; {measured.source}"
+    """Return the memory of a rank before its model."""
+    gib, source = process_gib(resolved)
     return MemoryTerm(name=PROCESS, gib=gib, exact=False, source=source)
 
 
@@ -353,59 +393,8 @@ def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:
     ]
 
 
-def host_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:
-    """Return the memory of a GPU node's host for its ranks, by term; empty for a CPU node.
-
-    Every rank keeps pinned memory for copies of its state, from which checkpoints are written.
-    DeepSpeed (0.19), if it offloads: the optimizer's averages, and the float32 weights and
-    gradients for its update; offloaded weights once more. What it pins itself comes on top.
-    """
-    if resolved.hardware.device == "cpu":
-        return []
-    copied = resolved.ranks_per_node * max(
-        copied_bytes(resolved, each) for each in shares(resolved)
-    )
-    terms = [estimate("checkpoint copy", copied, "pinned: weights and optimizer of each rank")]
-    terms += offloaded(resolved, to=Offload.CPU)
-    if (swapped := swapping.buffer_bytes(resolved.spec, resolved.layout.shard)) > 0:
-        terms.append(estimate("swap buffers", resolved.ranks_per_node * swapped, SWAPPED_THROUGH))
-    return terms
-
-
-def copied_bytes(resolved: ResolvedSpec, share: Share) -> float:
-    """Return the bytes of the state that a rank with this share of the model copies for a
-    checkpoint: its part of the trained weights, and their averages."""
-    spec, layout = resolved.spec, resolved.layout
-    shards = layout.shard * (layout.context if layout.shard > 1 else 1)
-    part = math.ceil(math.ceil(share.trained / layout.tensor) / shards)
-    size = BYTES_PER_WEIGHT[spec.precision]
-    is_8bit = spec.training.optimizer is OptimizerName.ADAMW_8BIT
-    average = 1 + 4 / ADAM_8BIT_BLOCK if is_8bit else size
-    return part * (size + averages_per_weight(spec.training) * average)
-
-
-def file_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:
-    """Return the disk space of a node for its ranks, by term; empty without offloading to nvme.
-
-    The gradient waits there for the update, too. Parts under 1 MiB stay in memory.
-    """
-    return list(offloaded(resolved, to=Offload.NVME))
-
-
-def offloaded(resolved: ResolvedSpec, *, to: Offload) -> Iterator[MemoryTerm]:
-    """Yield the terms that all ranks of a node have offloaded to one device."""
-    parallelism = resolved.spec.parallelism
-    numbers = -(-count_trained(resolved.spec) // resolved.layout.shard) * resolved.ranks_per_node
-    if parallelism.offload_optimizer is to:
-        averages = averages_per_weight(resolved.spec.training)
-        source = f"{averages} averages, a weight and a gradient for each of {numbers:,} numbers"
-        yield estimate("optimizer", (averages + 2) * numbers * FLOAT32_BYTES, source)
-    if parallelism.offload_parameters is to:
-        source = f"{numbers:,} x {FLOAT32_BYTES} bytes"
-        yield estimate("weights", numbers * FLOAT32_BYTES, source)
-
-
 def estimate(name: str, num_bytes: float, source: str) -> MemoryTerm:
+    """Return a term that is an estimate."""
     return MemoryTerm(name=name, gib=num_bytes / GIB, exact=False, source=source)
 
 

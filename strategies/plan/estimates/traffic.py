@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict
 
 from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.plan.estimates.activations import bytes_between_stages, tokens
-from strategies.plan.estimates.memory import averages_per_weight, frozen_weight_bytes
+from strategies.plan.estimates.memory import frozen_weight_bytes
+from strategies.plan.estimates.optimizer_step import averages_per_weight
 from strategies.plan.layout import AXES
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import count_trained, heads, kv_heads, vocabulary_size

@@ -5,12 +5,19 @@ Torch-free, and careful with its input, which anyone may have written.
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from strategies.plan.shapes import ffn_width, kv_heads, tokens_per_sample, vocabulary_size
-from strategies.plan.spec import ModelName, ModelSpec, Precision, RopeScaling, TrainSpec
+from strategies.plan.spec import (
+    FrozenDtype,
+    ModelName,
+    ModelSpec,
+    Precision,
+    RopeScaling,
+    TrainSpec,
+)
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -36,6 +43,7 @@ GPTQ: dict[str, tuple[object, ...]] = {
     "bits": (4,),
     "checkpoint_format": ("gptq", "gptq_v2", None),
 }
+STORED: dict[str, FrozenDtype] = {name: name for name in get_args(FrozenDtype)}
 ROPE_BASE = 10_000.0  # default of a config.json without it
 DTYPES = {
     Precision.FLOAT64: "float64",
@@ -76,6 +84,15 @@ class HfConfig(BaseModel):
     sliding_window: int | None = None
     use_sliding_window: bool | None = None
     quantization_config: dict[str, Any] | None = None
+    dtype: str | None = None
+    torch_dtype: str | None = None
+    """Name of `dtype` before transformers 5."""
+
+    @property
+    def stored_dtype(self) -> FrozenDtype | None:
+        """Type of the weights as stored; None if it is not told, or they are quantised."""
+        told = self.dtype or self.torch_dtype
+        return None if self.quantization_config is not None else STORED.get(str(told))
 
     @property
     def window(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from strategies.plan.catalog import COMPUTED_IN_HALF
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.shapes import matrices
 from strategies.plan.spec import FrozenBase, Strategy, TrainSpec
@@ -76,6 +77,19 @@ def zero_trains_all(resolved: ResolvedSpec) -> Iterator[Problem]:
             param="parallelism.strategy",
             message=f"{resolved.strategy} shares out what is trained, which beside a frozen model "
             f"is little (rank {resolved.spec.adapter.rank}); take strategy {nearest}",
+        )
+
+
+def assumed_dtype(spec: TrainSpec) -> Iterator[str]:
+    """Warn if the type of the checkpoint's numbers is assumed."""
+    adapter, checkpoint = spec.adapter, spec.model.checkpoint
+    if adapter is None or checkpoint is None or adapter.frozen_dtype is not None:
+        return
+    if spec.precision in COMPUTED_IN_HALF:
+        yield (
+            f"the plan assumes that {checkpoint} has 16 bits a number, as most checkpoints do. If "
+            "its config.json says float32, frozen weights take twice as much: set "
+            "adapter.frozen_dtype to float32 to plan for that, or to bfloat16 to round them once"
         )
 
 

@@ -29,6 +29,7 @@ from strategies.train.fine_tuning import gptq
 from strategies.train.init import Region
 
 FLOATS = ("F64", "F32", "F16", "BF16")
+IN_16_BITS = {frozenset({"F16"}): "float16", frozenset({"BF16"}): "bfloat16"}
 
 
 class PretrainedWeights:
@@ -58,6 +59,12 @@ class PretrainedWeights:
                 ) from error
             opened |= dict.fromkeys(file.keys(), file)
         return opened
+
+    def dtype(self) -> str:
+        """Return the type of all matrices; float32 if they differ, or are not in 16 bits."""
+        parts = (file.get_slice(name) for name, file in self.holders.items())
+        found = frozenset(part.get_dtype() for part in parts if len(part.get_shape()) > 1)
+        return IN_16_BITS.get(found, "float32")
 
     def files(self) -> list[str]:
         """Return the names of the safetensors files."""

@@ -24,6 +24,16 @@ def source_of(run_plan: RunPlan) -> Source:
     return pretrained if spec.adapter is None else AdaptersBeside(pretrained, seed_of(spec))
 
 
+def with_frozen_dtype(run_plan: RunPlan) -> RunPlan:
+    """Return the plan with the type of its frozen weights: the checkpoint's, if it is left open."""
+    spec, adapter = run_plan.spec, run_plan.spec.adapter
+    if adapter is None or adapter.frozen_dtype is not None or run_plan.model_path is None:
+        return run_plan
+    dtype = PretrainedWeights(Path(run_plan.model_path), spec).dtype()
+    told = adapter.model_copy(update={"frozen_dtype": dtype})
+    return run_plan.model_copy(update={"spec": spec.model_copy(update={"adapter": told})})
+
+
 @dataclass(frozen=True)
 class AdaptersBeside:
     """Source of frozen weights together with adapters, which it lacks and which are drawn."""

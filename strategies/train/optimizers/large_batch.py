@@ -29,15 +29,18 @@ class Lars(Optimizer):
 
     v = momentum v + rate trust (gradient + decay w), w = w - v, where
     trust = TRUST |w| / (|gradient| + decay |w|). Groups carry `is_matrix` and `weight_decay`.
+    Without momentum there is no state.
     """
 
     def __init__(self, groups: list[Group], *, lr: float, momentum: float) -> None:
         super().__init__(groups, {"lr": lr, "momentum": momentum})
-        for parameter in parameters_of(self):
-            self.state[parameter] = {"momentum": torch.zeros_like(parameter)}
+        if momentum > 0:
+            for parameter in parameters_of(self):
+                self.state[parameter] = {"momentum": torch.zeros_like(parameter)}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the weights; the gradients are used up."""
         for group in self.param_groups:
             parameters = with_gradient(group)
             weights = [own_part(parameter) for parameter in parameters]
@@ -52,9 +55,11 @@ class Lars(Optimizer):
             for parameter, w, gradient, rate in zip(
                 parameters, weights, gradients, rates, strict=True
             ):
-                v = own_part(self.state[parameter]["momentum"])
-                v.mul_(group["momentum"]).add_((gradient + group["weight_decay"] * w) * rate)
-                w.sub_(v)
+                change = gradient.add_(w, alpha=group["weight_decay"]).mul_(rate)
+                if group["momentum"] > 0:
+                    v = own_part(self.state[parameter]["momentum"])
+                    change = v.mul_(group["momentum"]).add_(change)
+                w.sub_(change)
 
 
 class Lamb(Optimizer):
@@ -75,6 +80,7 @@ class Lamb(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the weights; the gradients are used up."""
         for group in self.param_groups:
             parameters = with_gradient(group)
             weights = [own_part(parameter) for parameter in parameters]
@@ -87,10 +93,10 @@ class Lamb(Optimizer):
                 weight_norms, update_norms = whole_norms(parameters, weights, updates)
                 rates = list(group["lr"] * trusted(weight_norms / update_norms))
             for w, update, rate in zip(weights, updates, rates, strict=True):
-                w.sub_(update * rate)
+                w.sub_(update.mul_(rate))
 
     def adam_step(self, parameter: nn.Parameter, betas: tuple[float, float]) -> Tensor:
-        """Return Adam's direction for this rank's part."""
+        """Put Adam's direction in the place of this rank's part of the gradient; return it."""
         state, gradient = self.state[parameter], gradient_part(parameter)
         state["step"] += 1
         step = float(state["step"])
@@ -98,8 +104,8 @@ class Lamb(Optimizer):
         mean.lerp_(gradient, 1 - betas[0])
         square.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
         deviation = (square / (1 - betas[1] ** step)).sqrt_().add_(LAMB_EPSILON)
-        update: Tensor = (mean / (1 - betas[0] ** step)).div_(deviation)
-        return update
+        torch.div(mean, 1 - betas[0] ** step, out=gradient)
+        return gradient.div_(deviation)
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import AdamW, Optimizer
 
 from strategies.plan.spec import OptimizerName, TrainingSpec
 from strategies.train.gradients import Weight
 from strategies.train.optimizers.large_batch import Group, Lamb, Lars, parameters_of
+from strategies.train.optimizers.sgd import Sgd
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], training: TrainingSpec) -> Optimizer:
@@ -44,7 +45,7 @@ def build_optimizer(parameters: Iterable[nn.Parameter], training: TrainingSpec) 
 
             return AdamW8bit(groups, lr=rate, betas=betas)
         case OptimizerName.SGD:
-            return sgd(groups, lr=rate, momentum=training.beta1)
+            return Sgd(groups, lr=rate, momentum=training.beta1)
         case OptimizerName.LARS:
             return Lars(groups, lr=rate, momentum=training.beta1)
         case OptimizerName.LAMB:
@@ -60,18 +61,6 @@ def adamw(groups: list[Group], *, lr: float, betas: tuple[float, float]) -> Adam
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
-    return optimizer
-
-
-def sgd(groups: list[Group], *, lr: float, momentum: float) -> SGD:
-    """Return SGD: v = momentum v + gradient + decay w, w = w - rate v.
-
-    Not torch's fused form, which does not support DTensor.
-    """
-    optimizer = SGD(groups, lr=lr, momentum=momentum, foreach=True)
-    if momentum > 0:
-        for parameter in parameters_of(optimizer):
-            optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
     return optimizer
 
 

@@ -305,3 +305,18 @@ def test_no_more_tensors_are_remembered_than_a_model_has(tmp_path: Path) -> None
         another.feed(in_two_parts(50_001))
     check.close()
     another.close()
+
+
+@on_sqlite
+def test_frozen_weights_have_the_type_that_the_model_is_stored_in(world: World) -> None:
+    assert upload(world, tar(files(torch_dtype="bfloat16"))).status_code == 201
+
+    def frozen_dtype(**adapter: Any) -> str | None:
+        spec = {**fine_tuning(), "precision": "bfloat16", "adapter": {"rank": 2, **adapter}}
+        job = world.ann.post("/v1/jobs", json=spec).json()
+        assert not any("assumes" in line for line in job["plan"]["warnings"])
+        told: str | None = job["spec"]["adapter"]["frozen_dtype"]
+        return told
+
+    assert frozen_dtype() == "bfloat16"
+    assert frozen_dtype(frozen_dtype="float32") == "float32"

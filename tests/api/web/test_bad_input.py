@@ -135,13 +135,13 @@ def test_a_refusal_names_the_class_that_comes_nearest(world: World) -> None:
 
 def test_what_does_not_fit_runs_anyway_for_a_short_while_if_that_is_wanted(world: World) -> None:
     def asking(wall_time: str) -> dict[str, Any]:
-        resources = {"wall_time": wall_time, "may_run_out_of_memory": True}
+        resources = {"wall_time": wall_time, "allow_oom": True}
         return job_spec(model=HUGE, resources=resources)
 
     refused = world.ann.post("/v1/jobs", json=job_spec(model=HUGE)).json()
-    assert "resources.may_run_out_of_memory" in refused["detail"]
+    assert "resources.allow_oom" in refused["detail"]
     too_long = world.ann.post("/v1/jobs", json=asking("1801s")).json()
-    assert too_long["param"] == "resources.may_run_out_of_memory"
+    assert too_long["param"] == "resources.allow_oom"
     assert "at most 30min, not 30min 1s" in too_long["detail"]
     planned = world.ann.post("/v1/jobs/plan", json={"spec": asking("30min")}).json()
     assert planned["chosen"] == "cpu2"

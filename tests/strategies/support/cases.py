@@ -44,6 +44,7 @@ from strategies.train.models.attention import attend
 from strategies.train.models.loss import IGNORED, token_loss_sum
 from strategies.train.parallel.context import ContextAttention
 from strategies.train.parallel.ddp import Replication
+from strategies.train.trust import collective_digest
 from strategies.train.watching.phases import Phase, phase
 from strategies.train.watching.probe import Probe
 from tests.strategies.support.training_runs import make_run_plan, make_spec
@@ -54,6 +55,12 @@ def train_run(run_dir: str, engine: str | None = None) -> int:
     make: Callable[[], Engine] | None = None if engine is None else globals()[engine]
     directory = RunDirectory(Path(run_dir))
     return run(directory.read_plan(), directory.path, engine=None if make is None else make())
+
+
+def train_with_short_inquiry(run_dir: str) -> int:
+    """train_run, where a rank that is silent is waited for a second only."""
+    collective_digest.ANSWER_S = 1.0
+    return train_run(run_dir)
 
 
 def train_in_run_directory(run_dir: str, engine: str | None = None) -> int:

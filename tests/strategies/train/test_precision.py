@@ -248,10 +248,17 @@ def test_deterministic_kernels_are_asked_for_before_the_first_product() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+LARGE = {
+    "model__width": 4096,
+    "model__heads": 32,
+    "training__global_batch_size": 128,
+}  # its products bind
+
+
 def test_tf32_is_a_band_and_planned_at_its_own_peak() -> None:
     def on(name: str, **changes: Any) -> Plan:
         hardware = known_node(name, gpus=1)
-        return plan(make_spec(**changes), nodes=1, ranks_per_node=1, hardware=hardware)
+        return plan(make_spec(**LARGE, **changes), nodes=1, ranks_per_node=1, hardware=hardware)
 
     exact, tf32 = (on("a100-80gb", float32_matmul=asked) for asked in ("exact", "tf32"))
     assert (exact.result_class, tf32.result_class) == ("exact", "band")

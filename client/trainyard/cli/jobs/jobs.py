@@ -193,5 +193,28 @@ def _show_attempts(attempts: Sequence[Attempt]) -> None:
         sentence=True,
         empty="",
     )
+    _show_memory(attempts[-1])
     for line in attempts[-1].last_lines[-10:]:
         say(f"  | {line}")
+
+
+def _show_memory(attempt: Attempt) -> None:
+    """Print planned and used memory of each rank, if the plan said that they do not fit."""
+    if not attempt.memory:
+        return
+    print_table(
+        ["rank", "phase", "planned GiB", "used GiB", ""],
+        (
+            (
+                str(one.rank),
+                phase,
+                f"{planned:.2f}",
+                f"{one.used_gib[phase]:.2f}" if phase in one.used_gib else "not reached",
+                f"last seen here, in step {one.step}" if phase == one.phase else "",
+            )
+            for one in attempt.memory
+            for phase, planned in one.planned_gib.items()
+        ),
+        empty="",
+        right=["planned GiB", "used GiB"],
+    )

@@ -185,7 +185,8 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
         facts.append(("by stage", f"{stages} GiB per rank along the pipeline"))
     if made.host_memory:
         host = ", ".join(f"{term.name} {term.gib:.3g}" for term in made.host_memory)
-        facts.append(("host memory", f"{host} GiB per node"))
+        of = "" if made.host_capacity_gib is None else f", of {made.host_capacity_gib:.3g}"
+        facts.append(("host memory", f"{host} GiB per node{of}"))
     if made.files:
         files = ", ".join(f"{term.name} {term.gib:.3g}" for term in made.files)
         facts.append(("disk", f"{files} GiB per node"))

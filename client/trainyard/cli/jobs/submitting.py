@@ -30,6 +30,7 @@ class Terms:
     wall_time: str | None
     node_class: str | None
     leases: Sequence[str]
+    allow_oom: bool = False
 
     def fields(self) -> dict[str, Any]:
         """Return the terms as fields of a job; a lease replaces all leases that a job names."""
@@ -38,6 +39,7 @@ class Terms:
             "ranks_per_node": self.ranks,
             "wall_time": self.wall_time,
             "node_class": self.node_class,
+            "allow_oom": True if self.allow_oom else None,
         }
         fields: dict[str, Any] = {} if self.name is None else {"name": self.name}
         if said := {field: value for field, value in resources.items() if value is not None}:
@@ -76,6 +78,14 @@ def submit(
     node_class: Annotated[
         str | None, typer.Option(help="Class of the nodes to run on.", rich_help_panel=TERMS)
     ] = None,
+    allow_oom: Annotated[
+        bool,
+        typer.Option(
+            "--allow-oom",
+            help="Run it once although its plan says that it does not fit, for 30 minutes at most.",
+            rich_help_panel=TERMS,
+        ),
+    ] = False,
     lease: Annotated[
         list[str] | None,
         typer.Option(
@@ -138,7 +148,7 @@ def submit(
 
     With --follow the exit code is 1 if it did not succeed.
     """
-    terms = Terms(name, ranks, nodes, wall_time, node_class, lease or [])
+    terms = Terms(name, ranks, nodes, wall_time, node_class, lease or [], allow_oom)
     options = ScriptOptions(
         folder=folder,
         include=include or [],

@@ -52,13 +52,20 @@ def test_times_add_up_to_gpu_hours() -> None:
 def test_recomputing_takes_a_third_longer_and_a_bubble_stretches() -> None:
     """Full recomputation runs the forward pass, a third of the arithmetic, once more; 4 stages and
     8 micro-batches wait 3 of 11 turns (GPipe, arXiv:1811.06965)."""
-    alone = costs("gpt2-xl", ranks=1, node_class="a100-80gb", parallelism={"strategy": "single"})
+    alone = costs(
+        "gpt2-xl",
+        ranks=1,
+        node_class="a100-80gb",
+        parallelism={"strategy": "single"},
+        compile=False,
+    )
     again = costs(
         "gpt2-xl",
         ranks=1,
         node_class="a100-80gb",
         parallelism={"strategy": "single"},
         activation_checkpointing="full",
+        compile=False,
     )
     piped = costs(
         "gpt2-xl",
@@ -70,7 +77,9 @@ def test_recomputing_takes_a_third_longer_and_a_bubble_stretches() -> None:
     assert alone.step_time is not None
     assert again.step_time is not None
     assert piped.step_time is not None
-    assert again.step_time.compute_s == pytest.approx(4 / 3 * alone.step_time.compute_s)
+    # The loss and the update are not done again.
+    longer = again.step_time.compute_s / alone.step_time.compute_s
+    assert 1.2 < longer < 4 / 3
     assert piped.bubble == pytest.approx(3 / 11)
     assert piped.step_time.compute_s == pytest.approx(alone.step_time.compute_s / 4 * 11 / 8)
 
@@ -78,11 +87,10 @@ def test_recomputing_takes_a_third_longer_and_a_bubble_stretches() -> None:
 @pytest.mark.parametrize(
     ("changes", "nodes", "node_class"),
     [
-        ({}, 2, "a100-80gb"),
         ({"parallelism": {"strategy": "zero3", "offload_optimizer": "cpu"}}, 1, "a100-80gb"),
         ({"precision": "float64"}, 1, "a100-80gb"),
     ],
-    ids=["network", "host", "float64"],
+    ids=["host", "float64"],
 )
 def test_what_is_not_known_stays_unknown(
     changes: dict[str, Any], nodes: int, node_class: str
@@ -93,13 +101,76 @@ def test_what_is_not_known_stays_unknown(
     assert found.traffic
 
 
+def test_several_nodes_have_a_time_and_say_which_network_it_assumes() -> None:
+    """What eight GPUs of a node get from others arrives once and is passed on inside: FSDP on 16
+    nodes of A100s is bound by computing, tensor parallelism across nodes by the network."""
+    one, many = (
+        costs("llama-2-7b", ranks=8, nodes=nodes, node_class="a100-80gb", precision="bfloat16",
+              training__global_batch_size=8 * nodes)
+        for nodes in (1, 16)
+    )  # fmt: skip
+    assert one.step_time is not None
+    assert many.step_time is not None
+    assert "GB/s from each GPU to other nodes" in many.step_time.basis
+    assert "other nodes" not in one.step_time.basis
+    assert many.step_time.expected_s == pytest.approx(one.step_time.expected_s, rel=0.1)
+    across = costs(
+        "llama-2-7b",
+        ranks=8,
+        nodes=2,
+        node_class="a100-80gb",
+        precision="bfloat16",
+        parallelism={"strategy": "tensor"},
+    )
+    assert across.step_time is not None
+    assert across.step_time.traffic_s > across.step_time.compute_s
+
+
+def test_auto_knows_the_network() -> None:
+    """Layers split between two nodes send less than matrices split between them."""
+    spec = spec_of_model(
+        "llama-2-70b",
+        precision="bfloat16",
+        activation_checkpointing="full",
+        data__sequence_length=4096,
+        training__global_batch_size=64,
+        training__micro_batch_size="auto",
+        parallelism={"strategy": "auto"},
+    )
+    found = plan(spec, nodes=4, ranks_per_node=8, hardware=known_node("a100-80gb", gpus=8))
+    assert found.runnable, found.problems
+    assert "the one with the shortest expected step" in found.warnings[0]
+
+
+@pytest.mark.parametrize(("model", "bound"), [("gpt2", True), ("llama-2-7b", False)])
+def test_one_sample_of_a_small_model_waits_for_the_host(model: str, bound: bool) -> None:
+    """A kernel takes 6 microseconds to launch: 1,024 tokens of GPT-2 keep an A100 for less time
+    than the host needs for its kernels, so that a tenth as many take as long."""
+    alone = {"strategy": "single"}
+    long, short = (
+        costs(
+            model,
+            ranks=1,
+            node_class="a100-80gb",
+            precision="bfloat16",
+            parallelism=alone,
+            data__sequence_length=length,
+            training__global_batch_size=1,
+        )
+        for length in (512, 256)
+    )
+    assert long.step_time is not None
+    assert short.step_time is not None
+    assert (long.step_time.compute_s == short.step_time.compute_s) is bound
+
+
 def test_an_unknown_gpu_is_planned_by_its_measured_speeds() -> None:
     spec = spec_of_model("llama-2-7b", parallelism={"strategy": "fsdp"}, precision="bfloat16")
     unknown = known_node("a100-80gb", gpus=8).model_copy(update={"model": "A GPU of tomorrow"})
     told = plan(spec, nodes=1, ranks_per_node=8, hardware=unknown).cost
     assert told is not None
     assert (told.peak_tflops, told.step_time) == (None, None)
-    speeds = replace(A100_SXM4, source="measured on this node")
+    speeds = replace(A100_SXM4, source="measured on this node", memory_gb_per_s=2039)
     measured = unknown.model_copy(update={"speeds": speeds})
     found = plan(spec, nodes=1, ranks_per_node=8, hardware=measured).cost
     sold = plan(spec, nodes=1, ranks_per_node=8, hardware=known_node("a100-80gb", gpus=8)).cost
@@ -108,5 +179,6 @@ def test_an_unknown_gpu_is_planned_by_its_measured_speeds() -> None:
     assert sold is not None
     assert sold.step_time is not None
     assert found.peak_tflops == sold.peak_tflops
-    assert found.step_time.expected_s == sold.step_time.expected_s
+    # A measured peak is nearer to what a model's products reach than a data sheet's.
+    assert 0.8 < found.step_time.compute_s / sold.step_time.compute_s < 1
     assert found.step_time.basis.startswith("measured on this node: ")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.plan.estimates.activations import kept_by_layer, logit_bytes
-from strategies.plan.estimates.memory import GIB
+from strategies.plan.estimates.memory import GIB, ZERO_BUCKET
 from strategies.plan.gpus import known_node
 from strategies.plan.hardware import Constants, Hardware
 from strategies.plan.planner import Plan, plan, resolve
@@ -150,12 +150,12 @@ def test_model_states_are_sixteen_bytes_per_parameter() -> None:
 )
 def test_zero_holds_what_its_stages_say(strategy: str, fixed: int, shared: int) -> None:
     """Bytes per parameter in float32: ZeRO (arXiv:1910.02054), figure 1, with the copy of its own
-    part that DeepSpeed keeps for the update; from stage 2 on also the bucket that is reduced."""
+    part that DeepSpeed keeps for the update, and the bucket that is reduced."""
     spec = make_spec(parallelism__strategy=strategy)
     found = plan(spec, nodes=1, ranks_per_node=4, hardware=HARDWARE)
     terms = {term.name: term.gib * GIB for term in found.memory}
     states = sum(terms[name] for name in ("weights", "gradients", "optimizer"))
-    bucket = 0 if strategy == "zero1" else 4 * found.parameters
+    bucket = 4 * found.parameters  # it is no larger than the model
     assert states == pytest.approx((fixed + shared / 4) * found.parameters + bucket, rel=1e-4)
 
 
@@ -184,6 +184,75 @@ def test_what_is_offloaded_is_told_of_the_host() -> None:
     assert by_name["weights"] == pytest.approx(4 * found.parameters, rel=1e-3)
     on_cpu = plan(make_spec(parallelism=both), nodes=1, ranks_per_node=4, hardware=HARDWARE)
     assert on_cpu.host_memory == []
+
+
+def test_7_billion_fit_on_24_gb_with_everything_offloaded() -> None:
+    """ZeRO-Infinity (arXiv:2104.07857): weights, gradients and optimizer wait on the host, so that
+    a GPU holds the layers that are gathered, the bucket that is reduced, and activations."""
+    spec = spec_of_model(
+        "llama-2-7b",
+        precision="bfloat16",
+        activation_checkpointing="full",
+        data__sequence_length=2048,
+        training__global_batch_size=1,
+        parallelism={
+            "strategy": "zero3", "offload_optimizer": "cpu", "offload_parameters": "cpu"
+        },
+    )  # fmt: skip
+    found = plan(spec, nodes=1, ranks_per_node=1, hardware=known_node("rtx3090-24gb", gpus=1))
+    assert found.runnable, found.problems
+    by_name = {term.name: term.gib for term in found.memory}
+    assert by_name["gradients"] == pytest.approx(4 * ZERO_BUCKET / GIB)
+    assert by_name["weights"] == by_name["optimizer"] == 0
+
+
+class TestMemoryOfTheHost:
+    """A job has the share of its slots, less a tenth."""
+
+    spec = spec_of_model(
+        "llama-2-7b",
+        precision="bfloat16",
+        activation_checkpointing="full",
+        parallelism={"strategy": "zero3", "offload_optimizer": "cpu"},
+    )
+
+    def on(self, host_gib: float | None, *, slots: int = 4) -> Plan:
+        node = known_node("a100-80gb", gpus=slots)
+        node = node.model_copy(update={"host_memory_gib": host_gib})
+        return plan(self.spec, nodes=1, ranks_per_node=4, hardware=node)
+
+    def test_decides_with_its_number(self) -> None:
+        large = self.on(1024)
+        assert large.fits
+        assert large.host_capacity_gib == pytest.approx(0.9 * 1024)
+        needed = sum(term.gib for term in large.host_memory)
+        small = self.on(128)
+        assert not small.fits
+        (problem,) = small.problems
+        assert problem.code == "does_not_fit"
+        assert f"needs {needed:.2f} GiB of each host's memory (" in problem.message
+        assert "4 of the 4 slots of class a100-80gb (128.00 GiB) leave 115.20" in problem.message
+
+    def test_is_shared_by_slots(self) -> None:
+        assert self.on(512).fits
+        assert not self.on(512, slots=8).fits
+
+    def test_unknown_is_not_judged(self) -> None:
+        found = self.on(None)
+        assert found.fits
+        assert found.host_capacity_gib is None
+
+    def test_counts_what_is_locked(self) -> None:
+        """torch locks a buffer of the next power of two: 4 bytes for a quarter of 6.7 billion
+        numbers become 8 GiB."""
+        by_name = {term.name: term.gib for term in self.on(None).host_memory}
+        assert by_name["gradients"] == pytest.approx(4 * 8)
+        assert by_name["optimizer"] == pytest.approx(16 * 6.74e9 / GIB, rel=0.01)
+        assert by_name["processes"] == pytest.approx(4 * 2)
+
+    def test_advice_may_move_memory_to_the_gpu(self) -> None:
+        fitting = {one.title for one in self.on(128).advice if one.fits}
+        assert "weights, gradients and optimizer sharded (FSDP)" in fitting
 
 
 def test_sgd_without_momentum_keeps_nothing_so_13_billion_fit_on_one_80_gb_gpu() -> None:
@@ -219,3 +288,26 @@ def test_a_measured_process_and_its_communicators_take_the_place_of_the_constant
         found[ranks] = term.gib
     # One rank has no communicator; others have one for all ranks, and one for each axis.
     assert found == {1: 1.5, 2: 2.0, 4: 2.25}
+
+
+@pytest.mark.parametrize(
+    ("node_class", "alone", "communicator_mib"),
+    [("a100-80gb", 0.516, 220.8), ("h100-80gb", 0.5625, 220.8), ("a100-pcie-80gb", 0.516, 36.8)],
+)
+def test_a_gpu_has_a_context_workspaces_and_buffers_by_communicator(
+    node_class: str, alone: float, communicator_mib: float
+) -> None:
+    def process_gib(ranks: int, **parallelism: Any) -> float:
+        spec = make_spec(parallelism=parallelism)
+        node = known_node(node_class, gpus=4)
+        found = plan(spec, nodes=1, ranks_per_node=ranks, hardware=node)
+        return next(term.gib for term in found.memory if term.name == "process")
+
+    one, two, four = (
+        process_gib(1, strategy="single"),
+        process_gib(2, strategy="ddp"),
+        process_gib(4, strategy="ddp", tensor_parallel_degree=2),
+    )
+    assert one == pytest.approx(alone, abs=1e-3)
+    assert 1024 * (two - one) == pytest.approx(2 * communicator_mib)
+    assert 1024 * (four - one) == pytest.approx(3 * communicator_mib)

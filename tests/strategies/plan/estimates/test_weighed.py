@@ -32,6 +32,8 @@ DIGITS: Options = {
 }
 EVERYWHERE = ["query", "key", "value", "output", "up", "down"]
 LORA: Options = {"kind": "lora", "rank": 8, "alpha": 16, "targets": EVERYWHERE}
+WIDE: Options = {**LLAMA, "width": 512}
+FEW: Options = {"data__sequence_length": 16, "training__global_batch_size": 1}  # tokens
 
 
 class Case(NamedTuple):
@@ -51,6 +53,14 @@ def two(name: str, parallelism: Options, **changes: Any) -> Case:
 
 
 IN_FOUR = {"training__gradient_accumulation_steps": 4}
+
+
+def by_weights(optimizer: str, momentum: float = 0.9) -> Case:
+    """Return a run whose states and update take nearly all memory."""
+    name = f"llama of width 512, {optimizer}{'' if momentum else ' without momentum'}"
+    return one(name, WIDE, training__optimizer=optimizer, training__beta1=momentum, **FEW)
+
+
 QUICK = [
     one("gpt", GPT),
     one("llama", LLAMA),
@@ -62,6 +72,8 @@ QUICK = [
     two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, 1F1B", {"strategy": "pipeline"}),
     two("context, ring", {"strategy": "context"}),
+    by_weights("sgd"),
+    by_weights("lamb"),
 ]
 LONG = [
     one("gpt, sgd, 4 micro-batches", GPT, training__optimizer="sgd", **IN_FOUR),
@@ -103,6 +115,8 @@ LONG = [
     one("gpt, QLoRA", GPT, adapter={**LORA, "base": "nf4"}),
     one("gpt, int8 base", GPT, adapter={**LORA, "base": "int8"}),
     one("gpt, AdamW in 8 bits", GPT, training__optimizer="adamw_8bit"),
+    *(by_weights(name) for name in ("adamw", "adamw_8bit", "lars")),
+    *(by_weights(name, momentum=0.0) for name in ("sgd", "lars")),
     one("gpt, loss in 4 parts", GPT, tiling__loss_parts=4),
     one("cnn", CNN, **DIGITS),
     one("mlp", MLP, **DIGITS),

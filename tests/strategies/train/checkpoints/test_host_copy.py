@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from strategies.plan.estimates.memory import CHECKPOINT_COPY, GIB
+from strategies.plan.estimates.host import CHECKPOINT_COPY
+from strategies.plan.estimates.memory import GIB
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import Plan, plan
 from strategies.plan.spec import TrainSpec

@@ -7,13 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from strategies.plan.spec import TrainingSpec
+from strategies.plan.estimates.optimizer_step import COPIES_IN_STEP
+from strategies.plan.spec import OptimizerName, Precision, TrainingSpec
 from strategies.train.gradients import Weight
 from strategies.train.optimizers.optimizer import (
     build_optimizer,
     optimizer_state,
     set_learning_rate,
 )
+from strategies.train.precision import dtype_of
+from strategies.train.watching.scales import Highest, malloc_of_this_process
 from tests.strategies.support.training_runs import make_spec
 
 STATE = {
@@ -90,3 +93,56 @@ def test_its_state_is_there_before_the_first_step_and_is_live(
     assert all(after[name] is tensor for name, tensor in state.items())
     if "exp_avg" in parts:
         assert math.isclose(float(state["weight.exp_avg"][0, 0]), 0.1, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_sgd_takes_the_steps_of_torchs_own_bit_by_bit(momentum: float, dtype: torch.dtype) -> None:
+    spec = training(optimizer="sgd", beta1=momentum, weight_decay=0.1)
+    torch.manual_seed(0)
+    ours = [nn.Parameter(torch.randn(s, dtype=dtype)) for s in ((30, 40), (7, 9), (40,))]
+    theirs = [nn.Parameter(parameter.detach().clone()) for parameter in ours]
+    groups = [
+        {"params": theirs[:2], "weight_decay": 0.1},
+        {"params": theirs[2:], "weight_decay": 0.0},
+    ]
+    wanted = torch.optim.SGD(groups, lr=0.1, momentum=momentum, foreach=True)
+    built = build_optimizer(ours, spec)
+    for step in range(1, 6):
+        for mine, its in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn(mine.shape, dtype=dtype)
+            its.grad = mine.grad.clone()
+        for optimizer in (built, wanted):
+            set_learning_rate(optimizer, 0.1 * step)
+            optimizer.step()
+        assert all(torch.equal(mine, its) for mine, its in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.PURE_BFLOAT16])
+@pytest.mark.parametrize("name", [each for each in OptimizerName if each != "adamw_triton"])
+def test_a_step_copies_no_more_than_the_plan_says(name: str, precision: Precision) -> None:
+    """Counted by the allocator after every operation, beside weights, gradients and state."""
+    malloc, dtype = malloc_of_this_process(), dtype_of(precision)
+    if malloc is None:
+        pytest.skip("the C library does not count its memory")
+    matrices = [nn.Parameter(torch.randn(512, 512).to(dtype)) for _ in range(6)]
+    for matrix in matrices:
+        matrix.grad = torch.randn(512, 512).to(dtype)
+    optimizer = build_optimizer(matrices, training(optimizer=name, weight_decay=0.1))
+    optimizer.step()  # libraries allocate in their first step
+    before, highest = malloc.in_use(), Highest(malloc)
+    with highest:
+        optimizer.step()
+    largest = matrices[0].numel() * matrices[0].element_size()
+    allowed = COPIES_IN_STEP[OptimizerName(name)] * largest
+    assert highest.num_bytes - before <= allowed + largest / 4
+
+
+@pytest.mark.parametrize("name", ["sgd", "lars"])
+def test_without_momentum_there_is_no_state(name: str) -> None:
+    matrix = nn.Parameter(torch.ones(3, 3))
+    matrix.grad = torch.ones(3, 3)
+    optimizer = build_optimizer([matrix], training(optimizer=name, beta1=0.0))
+    optimizer.step()
+    assert not optimizer_state(optimizer, [Weight("matrix", matrix, 1)])
+    assert float(matrix.detach()[0, 0]) < 1
