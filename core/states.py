@@ -82,6 +82,14 @@ class NodeState(DocumentedEnum):
     RETIRED = "retired", "Removed permanently; its token is revoked."
 
 
+class Sharing(DocumentedEnum):
+    """Jobs of different owners that a node can run beside each other, as its worker finds it."""
+
+    NONE = "none", "It cannot keep two owners apart; it is leased whole."
+    RECIPES = "recipes", "Recipes run beside recipes; a script runs alone."
+    FULL = "full", "Scripts, too, run beside the jobs of others."
+
+
 class GpuHealth(DocumentedEnum):
     """Fitness of one GPU for jobs, as its node's worker finds it. Jobs get healthy GPUs alone."""
 

@@ -425,14 +425,13 @@ def preempt(scheduler: Scheduler, job: WaitingJob, clearing: Clearing, world: Sn
 def places_in(session: Session, placement: InLease) -> list[NodeAssignment]:
     """Return the places in active leases, with their nodes and leases locked.
 
-    Raises Overtaken if a lease is no longer active, or a slot is taken or unfit.
+    Raises Overtaken if a lease is no longer active, or a slot is taken.
     """
     nodes = locked_nodes(session, [lease.node_id for lease in placement.leases])
     places = []
     for seen, slots in zip(placement.leases, placement.slots, strict=True):
         lease = session.get_one(Lease, seen.id, with_for_update=True)
-        not_free = taken_slots(session, seen.node_id) | set(nodes[seen.node_id].unfit_slots)
-        if lease.state is not LeaseState.ACTIVE or set(slots) & not_free:
+        if lease.state is not LeaseState.ACTIVE or set(slots) & taken_slots(session, seen.node_id):
             raise Overtaken
         places.append(NodeAssignment(nodes[seen.node_id], lease, slots))
     return places
@@ -473,8 +472,6 @@ def walk_in(
     """
     nodes = locked_nodes(session, placement.node_ids)
     slots = dict(zip(placement.node_ids, placement.slots, strict=True))
-    if any(set(slots[node_id]) & set(node.unfit_slots) for node_id, node in nodes.items()):
-        raise Overtaken
     until = clock(placement.hold_end, now)
     how = "and continues later" if placement.is_cut else "at most"
     lent = " It is borrowed: another lab may reclaim its share." if placement.is_borrowed else ""
@@ -501,11 +498,10 @@ def walk_in(
 
 
 def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:
-    """Return the nodes by id, locked in order of id. Raises Overtaken unless all are ready and
-    clean."""
+    """Return the nodes by id, locked in order of id. Raises Overtaken unless all are ready."""
     leases.lock_nodes(session, node_ids)
     nodes = {node_id: session.get_one(Node, node_id) for node_id in node_ids}
-    if any(node.state is not NodeState.READY or not node.clean for node in nodes.values()):
+    if any(node.state is not NodeState.READY for node in nodes.values()):
         raise Overtaken
     return nodes
 

@@ -34,9 +34,15 @@ from core.states import (
 )
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart, Job
-from core.tables.kinds import AppointmentKind, AppointmentState, LeaseKind, OccupancyKind
+from core.tables.kinds import (
+    AppointmentKind,
+    AppointmentState,
+    LeaseKind,
+    OccupancyKind,
+    SlotState,
+)
 from core.tables.leases import Appointment, Lease, Occupancy
-from core.tables.nodes import Node, NodeClass
+from core.tables.nodes import Node, NodeClass, NodeSlot
 from core.tables.people import Lab, Membership, User
 from scheduler.queue.fitting import Fitting, Need
 from scheduler.queue.turns import read_turns
@@ -63,7 +69,11 @@ class NodeSnapshot:
     heard: bool
     """True if its last heartbeat is recent enough to give it work."""
     unfit: frozenset[int] = frozenset()
-    """Slots whose GPU is not fit for jobs now."""
+    """Slots that are out of service."""
+    dirty: frozenset[int] = frozenset()
+    """Slots that are not known to be clean; empty if the node is clean."""
+    slots: int = 1
+    """Number of its slots."""
 
     @property
     def usable(self) -> bool:
@@ -88,6 +98,10 @@ class LeaseSnapshot:
     counts: bool = True
     began_at: datetime | None = None
     unusable_s: int = 0
+    num_slots: int | None = None
+    """Number of slots of the node; None: the whole node."""
+    slots: frozenset[int] = frozenset()
+    """Slots that it has once it has begun; empty also if it has the whole node."""
     following: str | None = None
     """Id of the same owner's next back-to-back lease on the node; no job is stopped between."""
 
@@ -180,6 +194,8 @@ class NodeHold:
     start: datetime
     end: datetime
     kind: OccupancyKind = OccupancyKind.LEASE
+    num_slots: int | None = None
+    """Number of slots; None: the whole node."""
 
 
 class JobName(NamedTuple):
@@ -251,9 +267,30 @@ class Snapshot:
         """Return the live attempts on a node."""
         return [attempt for attempt in self.attempts if attempt.node_id == node_id]
 
+    def slots_of(self, lease: LeaseSnapshot) -> frozenset[int]:
+        """Return the slots of a lease that has begun: some of its node, or all."""
+        if lease.num_slots is not None:
+            return lease.slots
+        return frozenset(range(self.nodes[lease.node_id].slots))
+
+    def attempts_at(self, lease: LeaseSnapshot) -> list[AttemptSnapshot]:
+        """Return the live attempts on the slots of a lease, in it or not."""
+        here = self.attempts_on(lease.node_id)
+        if lease.num_slots is None:
+            return here
+        return [attempt for attempt in here if not lease.slots.isdisjoint(attempt.slots)]
+
+    def held_slots(self, node: NodeSnapshot) -> frozenset[int]:
+        """Return the slots of a node that leases that have begun, or live attempts, have."""
+        held = {slot for attempt in self.attempts_on(node.id) for slot in attempt.slots}
+        for lease in self.leases.values():
+            if lease.node_id == node.id and lease.state in (LeaseState.ACTIVE, LeaseState.ENDING):
+                held |= self.slots_of(lease)
+        return frozenset(held)
+
     def verified_clean(self, lease: LeaseSnapshot) -> bool:
-        """Return True if no attempt runs in the lease on its node and the node has reported itself
-        clean since the last exit.
+        """Return True if no attempt runs in the lease on its node and the node has reported the
+        lease's slots clean since the last exit.
 
         Attempts on a node that the lease has moved away from do not count.
         """
@@ -261,10 +298,11 @@ class Snapshot:
         return not here and self.tidy(lease)
 
     def tidy(self, lease: LeaseSnapshot) -> bool:
-        """Return True if the node is heard and has reported, since the lease's last exit, that it
-        is clean of ended attempts."""
+        """Return True if the node is heard and has reported, since the lease's last exit, that the
+        lease's slots are clean of ended attempts."""
         node = self.nodes[lease.node_id]
-        return node.heard and node.clean and self.heard_since_exit(lease)
+        clean = node.clean if lease.num_slots is None else node.dirty.isdisjoint(lease.slots)
+        return node.heard and clean and self.heard_since_exit(lease)
 
     def heard_since_exit(self, lease: LeaseSnapshot) -> bool:
         """Return True if the node was heard after the lease's last exit, or if none has exited."""
@@ -324,18 +362,27 @@ def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, No
             Node.state,
             Node.reason,
             Node.clean,
-            Node.unfit_slots,
+            Node.slots,
             Node.boot_id,
             Node.last_seen_at,
             Node.unreachable_since,
         )
     )
+    not_ready: dict[tuple[str, SlotState], set[int]] = {}
+    for slot in session.execute(
+        select(NodeSlot.node_id, NodeSlot.slot, NodeSlot.state).where(
+            NodeSlot.state != SlotState.READY
+        )
+    ):
+        not_ready.setdefault((slot.node_id, slot.state), set()).add(slot.slot)
     nodes = {}
     for row in rows:
         heard = row.last_seen_at is not None and now - row.last_seen_at <= patience
-        fields = dict(row._mapping)
-        unfit = frozenset(fields.pop("unfit_slots"))
-        nodes[row.id] = NodeSnapshot(**fields, heard=heard, unfit=unfit)
+        unfit, dirty = (
+            frozenset(not_ready.get((row.id, state), ()))
+            for state in (SlotState.QUARANTINED, SlotState.DIRTY)
+        )
+        nodes[row.id] = NodeSnapshot(**row._mapping, heard=heard, unfit=unfit, dirty=dirty)
     return nodes
 
 
@@ -361,13 +408,19 @@ def _leases(session: Session, nodes: Mapping[str, NodeSnapshot]) -> dict[str, Le
             Lease.counts,
             Lease.began_at,
             Lease.unusable_s,
+            Lease.num_slots,
         ).where(or_(Lease.state.in_(LIVE_LEASE), Lease.id.in_(named)))
     )
+    slots: dict[str, set[int]] = {}
+    parts = select(Lease.id, NodeSlot.slot).join(NodeSlot, NodeSlot.lease_id == Lease.id)
+    for lease_id, slot in session.execute(parts.where(Lease.num_slots.is_not(None))):
+        slots.setdefault(lease_id, set()).add(slot)
     leases = {}
     for row in rows:
         fields = dict(row._mapping)
         usable = usable_end(row.hold_end, fields.pop("grace_s"))
-        leases[row.id] = LeaseSnapshot(**fields, usable_end=usable)
+        has = frozenset(slots.get(row.id, ()))
+        leases[row.id] = LeaseSnapshot(**fields, usable_end=usable, slots=has)
     # On a node that is not ready the next lease could not begin.
     ready = [one for one in leases.values() if nodes[one.node_id].state is NodeState.READY]
     follower = touching.followers(ready)
@@ -406,6 +459,7 @@ def _holds(session: Session, now: datetime) -> list[NodeHold]:
             Occupancy.hold_start,
             Occupancy.hold_end,
             Occupancy.kind,
+            Occupancy.num_slots,
         )
         .where(Occupancy.live, Occupancy.hold_end > now)
         .order_by(Occupancy.node_id, Occupancy.hold_start)

@@ -223,8 +223,15 @@ class Agent:
             telemetry=self.telemetry.measure(),
             attempts=observed,
             clean=not left,
+            dirty_slots=self.slots_of(set(left.values())),
             peer_address=self.actor.peers.address,
         )
+
+    def slots_of(self, folders: set[str]) -> list[int]:
+        """Return the slots of attempts, by folder names; empty if those of one are not known."""
+        orders = [Attempt(self.folder.attempts / folder).order() for folder in folders]
+        known = [order.slots for order in orders if order is not None and order.slots]
+        return sorted(set().union(*known)) if len(known) == len(folders) else []
 
     def trim_cache(self) -> None:
         """Trim the cache to its size; after a disk error it is tried again later."""

@@ -57,6 +57,7 @@ PASSING = frozenset(
         ReasonCode.CHURN,
         ReasonCode.NODE_TAKEN,
         ReasonCode.NODE_DOWN,
+        ReasonCode.SHARING_UNAVAILABLE,
         ReasonCode.LEAVES_GAP,
     }
 )
@@ -149,6 +150,7 @@ def version_of(lease: Lease) -> str:
         lease.node_id,
         lease.hold_start.isoformat(),
         lease.hold_end.isoformat(),
+        lease.num_slots,
         lease.lab_id,
         lease.protected,
         sorted(lease.tags),
@@ -380,6 +382,7 @@ class _Faults:
             start=lease.hold_start,
             end=lease.hold_end,
             replaces=removed | {lease.id},
+            num_slots=lease.num_slots,
         )
         verdict = evaluate(request, self._situation(lease.user_id, policy), policy, offers=0)
         return (reason for reason in verdict.reasons if reason.code not in PASSING)

@@ -183,7 +183,7 @@ def _running_on(session: Session, node: Node) -> Sequence[Row[str, str, str]]:
     ).all()
 
 
-def _open_on(session: Session, node: Node) -> Sequence[Row[Lease, str, str, str]]:
+def _open_on(session: Session, node: Node) -> Sequence[Row[Lease, str, str, str, int]]:
     """Return the booked, active and ending leases on the node, with their context."""
     return session.execute(
         LEASES_WITH_CONTEXT.where(Lease.node_id == node.id, Lease.state.in_(LIVE_LEASE)).order_by(

@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BeforeValidator
 
-from api.admin import audit_log, node_acts
+from api.admin import audit_log, node_acts, slot_acts
 from api.admin.node_acts import NodeAct
 from api.admin.schemas_audit import AuditView
+from api.admin.slot_acts import SlotAct
 from api.nodes.schemas import EnrolmentView, InTheWayView, NewEnrolment, NodeView
 from api.web.auth import StaffOnly
 from api.web.process import ProcessDep
@@ -26,6 +27,7 @@ def _is_no_page(named: str) -> str:
 
 
 Act = Annotated[NodeAct, BeforeValidator(_is_no_page)]
+SlotNumber = Annotated[int, Path(ge=0, le=1023, description="Number of the slot, from 0.")]
 
 
 @router.post("/enrolments", status_code=201, summary="Enrol a node")
@@ -52,6 +54,21 @@ def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: Proces
     """
     now = utc_now()
     return process.transact(node_acts.act_on_node, node_id, act, person, process, now=now)
+
+
+@router.post(
+    "/nodes/{node_id}/slots/{slot}/{act}", summary="Take a slot out of service, or put it back"
+)
+def act_on_slot(
+    node_id: PlainText, slot: SlotNumber, act: SlotAct, person: StaffOnly, process: ProcessDep
+) -> NodeView:
+    """Take one slot of a node (a GPU, or a CPU slot) out of service, or put it back.
+
+    Running jobs go on, and the node's other slots are used as before. Nothing starts on the slot,
+    whatever the node reports, until it is put back.
+    """
+    now = utc_now()
+    return process.transact(slot_acts.act_on_slot, node_id, slot, act, person, process, now=now)
 
 
 @router.get("/nodes/{node_id}/in-the-way", summary="List what blocks retiring a node")

@@ -24,7 +24,7 @@ NAMED = select(Node).where(
 )
 NAMED_LOCKED = (  # in the order in which all lock nodes, and no more of them than bookings look at
     NAMED.order_by(Node.id)
-    .options(load_only(Node.name, Node.class_name, Node.state))
+    .options(load_only(Node.name, Node.class_name, Node.state, Node.slots, Node.sharing))
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )
@@ -45,6 +45,8 @@ class BlockRequest:
     length: timedelta
     is_flexible: bool
     prefer: Prefer = Prefer.EARLIEST
+    num_slots: int | None = None
+    """Slots of each node; None: all of it."""
 
 
 def block_request_of(
@@ -56,6 +58,7 @@ def block_request_of(
     With `lock`, nobody else takes hours of the nodes that it names until the transaction ends.
     """
     nodes, count, what = nodes_of(session, block, lock=lock)
+    num_slots = num_slots_on(nodes, block.gpus)
     if block.start is not None:
         if block.on or block.first_start or block.last_start:
             raise BadRequest(
@@ -63,7 +66,8 @@ def block_request_of(
                 param="start",
             )
         start = moment_of(block.start, block.zone, param="start")
-        return BlockRequest(what, nodes, count, [start], _length(block, start), False, block.prefer)
+        length = _length(block, start)
+        return BlockRequest(what, nodes, count, [start], length, False, block.prefer, num_slots)
     if block.hours is None:
         raise BadRequest(
             "hours: give the length of the block, because any start would be divisible.",
@@ -81,7 +85,7 @@ def block_request_of(
             param="on" if block.on else "first_start",
             code="in_the_past",
         )
-    return BlockRequest(what, nodes, count, starts, length, True, block.prefer)
+    return BlockRequest(what, nodes, count, starts, length, True, block.prefer, num_slots)
 
 
 def _hours(first: datetime, last: datetime, anchor: timedelta) -> Iterator[datetime]:
@@ -169,6 +173,11 @@ def nodes_of(session: Session, block: Block, *, lock: bool = False) -> tuple[lis
             f"count: class {block.node_class} has only {len(found)} nodes.", param="count"
         )
     return list(found), block.count, f"every {block.node_class}"
+
+
+def num_slots_on(nodes: Sequence[Node], gpus: int | None) -> int | None:
+    """Return the slots to take of each of these nodes; None if that is all of every one."""
+    return None if all(node.slots == gpus for node in nodes) else gpus
 
 
 def _length(block: Block, start: datetime) -> timedelta:

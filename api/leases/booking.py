@@ -45,6 +45,7 @@ from core.leases.situation import BOOKABLE, Judge, lock_user, rules_for
 from core.policy.grid import HOUR, hold_end
 from core.policy.verdict import RequestKind, Verdict
 from core.policy.waiting import lasting
+from core.policy.words import gpus_text
 from core.reasons import ReasonCode, stored_code
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
@@ -92,7 +93,7 @@ def book(
         if not choice.chosen:
             raise _refusal(judge, choice, request)
         try:
-            taken = _take(session, person, judge, choice)
+            taken = _take(session, person, judge, choice, num_slots=request.num_slots)
         except HourTaken:
             continue  # somebody was faster: look again
         return taken[0].together or taken[0].id
@@ -133,7 +134,7 @@ def restore(session: Session, lease: Lease, person: Person, *, now: datetime) ->
             code="not_cancelled_by_owner",
         )
     node = session.get_one(Node, lease.node_id)
-    block = Block(node=node.name, start=lease.hold_start, end=lease.hold_end)
+    block = Block(node=node.name, start=lease.hold_start, end=lease.hold_end, gpus=lease.num_slots)
     message = f"Restored by {person.name}."
     leases.refund(session, lease, why=ReasonCode.RESTORED, message=message, now=now)
     lease.settled_as = ReasonCode.RESTORED
@@ -181,7 +182,12 @@ def extend(
             "To give hours back, release the lease early."
         )
     verdict = judge.verdict(
-        node, lease.hold_start, end, kind=RequestKind.EXTENSION, replaces=[lease.id]
+        node,
+        lease.hold_start,
+        end,
+        kind=RequestKind.EXTENSION,
+        num_slots=lease.num_slots,
+        replaces=[lease.id],
     )
     if not verdict.ok:
         raise refusal_of(verdict)
@@ -282,11 +288,14 @@ def _can_wait(choice: StartChoice, request: BlockRequest, now: datetime) -> bool
     return any(not lasting(one.verdict, choice.start) for one in choice.refused)
 
 
-def _take(session: Session, person: Person, judge: Judge, choice: StartChoice) -> list[Lease]:
+def _take(
+    session: Session, person: Person, judge: Judge, choice: StartChoice, *, num_slots: int | None
+) -> list[Lease]:
     nodes = [one.node for one in choice.chosen]
     _lock_bookable(session, nodes)
     terms: list[Terms] = [judge.terms(one.node, one.verdict) for one in choice.chosen]
     names = " and ".join(node.name for node in nodes)
+    what = "" if num_slots is None else f"{gpus_text(num_slots)} "
     return leases.take_together(
         session,
         nodes,
@@ -298,7 +307,8 @@ def _take(session: Session, person: Person, judge: Judge, choice: StartChoice) -
         grace_s=judge.policy_for_node(nodes[0]).grid.grace_s,
         now=judge.now,
         actor=person.id,
-        message=f"Booked on {names}.",
+        message=f"Booked {what}on {names}.",
+        num_slots=num_slots,
     )
 
 

@@ -2,7 +2,8 @@
 
 Freedom from gaps comes before an early start, an early start before the node's name: a block that
 leaves an hour that nobody can book is chosen only if there is no better one. `Prefer.SNUGGEST`
-takes the block that cuts free time up least instead of the earliest.
+takes the block that cuts free time up least instead of the earliest. A part of a node is leased
+where that breaks up the fewest wholly free slot-hours.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from core.base.errors import HourTaken
 from core.leases.situation import Judge
 from core.policy.gaps import cut_up
 from core.policy.grid import HOUR, hold_end, hour_ceiling
+from core.policy.slots import Breakage, breakage, free_slots, full_times
 from core.policy.verdict import LeaseFact, Verdict
 from core.tables.nodes import Node
 
@@ -100,9 +102,14 @@ def _cut_up(
 ) -> tuple[int, timedelta]:
     """Return the cost of taking a node from a start on; a node that is not free costs most."""
     end, anchor = start + request.length, judge.policy_for_node(node).grid.anchor
-    held = [(span.start, span.end) for span in judge.holds(node.id)]
-    if any(a < end and b > max(start, judge.now) for a, b in held):
+    if not _is_free(judge, request, node, start):
         return 3, timedelta.max
+    holds = judge.holds(node.id)
+    first = min([start, *(span.start for span in holds)])
+    last = max([end, *(span.end for span in holds)])
+    size = _size(request, node)
+    of = judge.slots_for(node, request.num_slots)
+    held = full_times(holds, of=of, size=size, start=first, end=last)
     return cut_up(start, end, held, first=hour_ceiling(judge.now, anchor))
 
 
@@ -114,7 +121,9 @@ def next_starts(
     found = {
         start
         for one in choice.refused[:MAX_OFFERING]
-        for start in judge.verdict(one.node, choice.start, end, offers=most).next_starts
+        for start in judge.verdict(
+            one.node, choice.start, end, num_slots=request.num_slots, offers=most
+        ).next_starts
     }
     nearest = sorted(found, key=lambda start: (abs(start - choice.start), start))
     if request.count > 1:
@@ -127,7 +136,10 @@ def with_next_starts(judge: Judge, request: BlockRequest, choice: StartChoice) -
     nodes."""
     end = choice.start + request.length
     first = [
-        JudgedBlock(one.node, judge.verdict(one.node, choice.start, end, offers=3))
+        JudgedBlock(
+            one.node,
+            judge.verdict(one.node, choice.start, end, num_slots=request.num_slots, offers=3),
+        )
         for one in choice.refused[:MAX_OFFERING]
     ]
     return [*first, *choice.refused[MAX_OFFERING:]]
@@ -164,11 +176,15 @@ def _at(
     rules = judge.policy_for_node(request.nodes[0]).grid
     hold = hold_end(end, rules.grace_s, rules.anchor)
     judged = [
-        JudgedBlock(node, judge.verdict(node, start, end, replaces=replaces))
+        JudgedBlock(
+            node, judge.verdict(node, start, end, num_slots=request.num_slots, replaces=replaces)
+        )
         for node in request.nodes
     ]
     good = [one for one in judged if one.verdict.ok]
-    if request.prefer is Prefer.SNUGGEST:
+    if request.num_slots is not None:
+        good.sort(key=lambda one: _breakage(judge, request, one.node, start))
+    elif request.prefer is Prefer.SNUGGEST:
         good.sort(key=lambda one: _cut_up(judge, request, one.node, start))
     good.sort(key=lambda one: one.leaves_gap)
     refused = [one for one in judged if not one.verdict.ok]
@@ -178,12 +194,18 @@ def _at(
         if len(chosen) == request.count:
             break
         # With those chosen before it: several at once may be too much for a quota.
-        again = judge.verdict(one.node, start, end, replaces=replaces, also=also) if also else None
+        again = (
+            judge.verdict(
+                one.node, start, end, num_slots=request.num_slots, replaces=replaces, also=also
+            )
+            if also
+            else None
+        )
         if again is not None and not again.ok:
             refused.append(JudgedBlock(one.node, again))
             continue
         chosen.append(JudgedBlock(one.node, again) if again else one)
-        also.append(judge.as_fact(one.node, start, hold))
+        also.append(judge.as_fact(one.node, start, hold, num_slots=request.num_slots))
     if len(chosen) < request.count:
         chosen = []
     refused.sort(key=lambda one: (len(one.verdict.reasons), one.node.name))
@@ -191,14 +213,24 @@ def _at(
 
 
 def _enough_free(judge: Judge, request: BlockRequest, start: datetime) -> bool:
-    end = start + request.length
-    free = sum(
-        not any(
-            span.start < end and span.end > max(start, judge.now) for span in judge.holds(node.id)
-        )
-        for node in request.nodes
-    )
+    free = sum(_is_free(judge, request, node, start) for node in request.nodes)
     return free >= request.count
+
+
+def _is_free(judge: Judge, request: BlockRequest, node: Node, start: datetime) -> bool:
+    since, end = max(start, judge.now), start + request.length
+    of = judge.slots_for(node, request.num_slots)
+    free = free_slots(judge.holds(node.id), of=of, start=since, end=end)
+    return free >= _size(request, node)
+
+
+def _breakage(judge: Judge, request: BlockRequest, node: Node, start: datetime) -> Breakage:
+    end, size = start + request.length, _size(request, node)
+    return breakage(judge.holds(node.id), of=node.slots, size=size, start=start, end=end)
+
+
+def _size(request: BlockRequest, node: Node) -> int:
+    return node.slots if request.num_slots is None else request.num_slots
 
 
 def _distance(choice: StartChoice) -> int:

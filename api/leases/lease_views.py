@@ -21,11 +21,11 @@ from core.tables.people import User
 
 # Built once: to build a query takes longer than to ask it.
 LEASES_WITH_CONTEXT = (
-    select(Lease, User.name, Node.name, Node.class_name)
+    select(Lease, User.name, Node.name, Node.class_name, Node.slots)
     .join(User, User.id == Lease.user_id)
     .join(Node, Node.id == Lease.node_id)
 )
-"""Selects each lease with the names of its owner, node and node class."""
+"""Selects each lease with the names of its owner, node and node class, and the node's slots."""
 LEASE_WITH_CONTEXT = LEASES_WITH_CONTEXT.where(Lease.id == bindparam("lease_id"))
 RUNNING_IN = (
     select(AttemptPart.lease_id, Attempt.job_id)
@@ -59,9 +59,11 @@ def show_lease(session: Session, lease_id: str, person: Person) -> LeaseView:
     return lease_views(session, [row])[0]
 
 
-def lease_views(session: Session, rows: Sequence[Row[Lease, str, str, str]]) -> list[LeaseView]:
+def lease_views(
+    session: Session, rows: Sequence[Row[Lease, str, str, str, int]]
+) -> list[LeaseView]:
     """Return the views of rows of `LEASES_WITH_CONTEXT`, with the owners' jobs that run in them."""
-    jobs: dict[str, list[str]] = {lease.id: [] for lease, _, _, _ in rows}
+    jobs: dict[str, list[str]] = {row[0].id: [] for row in rows}
     if not jobs:
         return []
     for lease_id, job_id in session.execute(RUNNING_IN, {"lease_ids": list(jobs)}):
@@ -69,13 +71,17 @@ def lease_views(session: Session, rows: Sequence[Row[Lease, str, str, str]]) -> 
     return [_lease_view(*row, jobs[row[0].id]) for row in rows]
 
 
-def _lease_view(lease: Lease, user: str, node: str, node_class: str, jobs: list[str]) -> LeaseView:
+def _lease_view(
+    lease: Lease, user: str, node: str, node_class: str, slots: int, jobs: list[str]
+) -> LeaseView:
     charge = (lease.verdict or {}).get("charge")
     return LeaseView(
         id=lease.id,
         user=user,
         node=node,
         node_class=node_class,
+        gpus=slots if lease.num_slots is None else lease.num_slots,
+        whole=lease.num_slots is None or lease.num_slots >= slots,
         kind=lease.kind,
         state=lease.state,
         reason=lease.reason,

@@ -15,6 +15,7 @@ Name = Annotated[str, Field(max_length=63)]
 NodeAsked = Annotated[str, Field(max_length=LONGEST, description="Name or id, in either case.")]
 Zone = Annotated[str, Field(max_length=63, description="IANA name, such as Europe/Berlin.")]
 Hours = Annotated[int, Field(ge=1, le=1000)]
+Gpus = Annotated[int, Field(ge=1, le=64)]
 When = Annotated[datetime, Field(description="RFC 3339 with an offset, or a clock time in `zone`.")]
 
 
@@ -36,6 +37,8 @@ class Block(Body):
     node_class: Name | None = None
     count: int = Field(default=1, ge=1, le=64)
     """Number of nodes of the class; all of them are booked, or none."""
+    gpus: Gpus | None = None
+    """GPUs, or CPU slots, of each node; null: the whole node."""
     start: When | None = None
     on: date | None = None
     """Day of `zone` in which the block must lie; it may start at any time of that day."""
@@ -75,6 +78,7 @@ class ChargeView(View):
 
     quota: str | None
     hours: int
+    gpu_hours: int = 0
 
 
 class LeaseView(View):
@@ -84,6 +88,10 @@ class LeaseView(View):
     user: str
     node: str
     node_class: str
+    gpus: int | None = None
+    """GPUs, or CPU slots, of the lease; null from servers that lease only whole nodes."""
+    whole: bool = True
+    """True for a lease of the whole node."""
     kind: LeaseKind
     state: LeaseState
     reason: str
@@ -248,6 +256,8 @@ class NewWait(Body):
     last_start: When | None = None
     zone: Zone | None = None
     hours: Hours
+    gpus: Gpus | None = None
+    """GPUs, or CPU slots, of the node; null: the whole node."""
 
 
 class OfferView(View):
@@ -272,6 +282,8 @@ class WaitView(View):
     first_start: Moment
     last_start: Moment
     hours: int
+    gpus: int | None = None
+    """GPUs, or CPU slots, of one node; null: a whole node."""
     priority: bool
     """True if a fault took a lease of the user: the entry is then served first."""
     state: WaitState

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from api.leases.block_requests import nodes_named, nodes_of, range_of
+from api.leases.block_requests import nodes_of, num_slots_on, range_of
 from api.leases.booking import refusal_of
 from api.leases.lease_views import show_lease
 from api.leases.schemas import Block, LeaseView, NewWait, OfferView, WaitView
@@ -137,16 +137,16 @@ def require_hope(session: Session, person: Person, wanted: NewWait, *, now: date
             "last_start: it must not be in the past.", param="last_start", code="in_the_past"
         )
     judge = Judge(session, person.id, now=now)
-    refused = waitlist.hopeless(judge, nodes, waitlist.StartRange(first, last, wanted.hours))
+    num_slots = num_slots_on(nodes, wanted.gpus)
+    starts = waitlist.StartRange(first, last, wanted.hours, num_slots)
+    refused = waitlist.hopeless(judge, nodes, starts)
     if refused is not None:
         raise refusal_of(refused)
 
 
 def _join(session: Session, person: Person, wanted: NewWait) -> str:
     now = utc_now()
-    node_id = None
-    if wanted.node is not None:
-        node_id = nodes_named(session, [wanted.node], param="node")[0].id
+    nodes, _, _ = nodes_of(session, Block(node=wanted.node, node_class=wanted.node_class))
     first, last = range_of(wanted, zone=person.zone, hours=wanted.hours)
     waiting = session.scalars(
         select(Wait.id).where(
@@ -163,11 +163,12 @@ def _join(session: Session, person: Person, wanted: NewWait) -> str:
         session,
         person.id,
         node_class=wanted.node_class,
-        node_id=node_id,
+        node_id=None if wanted.node is None else nodes[0].id,
         first_start=first,
         last_start=last,
         hours=wanted.hours,
         now=now,
+        num_slots=num_slots_on(nodes, wanted.gpus),
     ).id
 
 
@@ -231,6 +232,7 @@ def _view_at(session: Session, wait: Wait, ahead: int) -> WaitView:
         first_start=wait.first_start,
         last_start=wait.last_start,
         hours=wait.hours,
+        gpus=wait.num_slots,
         priority=wait.priority,
         state=wait.state,
         reason=wait.reason,

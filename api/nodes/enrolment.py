@@ -6,7 +6,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from api.nodes.gpu_health import take_health
-from api.nodes.node_classes import join_class
+from api.nodes.node_classes import hardware_of, join_class
 from api.web import audit
 from api.web.credentials import issue_link, issue_token, use_link
 from core.base.errors import Conflict
@@ -59,10 +59,12 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
         )
     inventory = request.inventory.model_dump(mode="json")
     if node is None:
+        class_name = join_class(session, request.inventory, named=link.node_class)
         node = Node(
             id=new_id(IdKind.NODE),
             name=link.node_name,
-            class_name=join_class(session, request.inventory, named=link.node_class),
+            class_name=class_name,
+            slots=hardware_of(request.inventory, class_name).slots,
             state=NodeState.PENDING,
             reason="Enrolled; waiting for its first heartbeat.",
             inventory=inventory,

@@ -18,6 +18,7 @@ from api.web.clean_text import clean_text, cleaned
 from api.web.identity import NodeIdentity
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
+from core.leases import node_slots
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
@@ -95,6 +96,7 @@ def take_in(
     assert node is not None
     observed = {(seen.job_id, seen.epoch): seen for seen in beat.attempts}
     unwanted = {key for key, seen in observed.items() if seen.phase is not Phase.EXITED}
+    slots_of: dict[tuple[str, int], Sequence[int]] = {}
     for job, attempt, part in _parts_on(session, node, beat.attempts):
         seen = observed.get((job.id, attempt.epoch))
         if seen is None:
@@ -107,11 +109,24 @@ def take_in(
         if rebooted and part.phase is not None and _is_live(attempt, part):
             end = PartEnd(None, lost=f"{node.name} was restarted while the attempt ran.")
             _end_part(session, node, job, attempt, part, end, now=now, bells=bells)
+        slots_of[job.id, attempt.epoch] = part.slots
         if _is_live(attempt, part):
             unwanted.discard((job.id, attempt.epoch))
     # An attempt that was given up here may still run on the node: then it is not clean yet.
-    _take_node(session, node, beat, is_clean=beat.clean and not unwanted, now=now, bells=bells)
+    left_on = [slots_of.get(key, ()) for key in unwanted]
+    _take_node(session, node, beat, dirty=_dirty(node, beat, left_on), now=now, bells=bells)
     return node
+
+
+def _dirty(node: Node, beat: Heartbeat, left_on: Sequence[Sequence[int]]) -> set[int]:
+    """Return the slots that processes of ended attempts may be left on.
+
+    `left_on` are the slots of attempts that should not run, each empty if it is not known: then it
+    may be any slot, and so it is if an older worker does not name them.
+    """
+    every = set(range(node.slots))
+    found = set(beat.dirty_slots or (() if beat.clean else every))
+    return found.union(*(slots or every for slots in left_on)) & every
 
 
 def _is_live(attempt: Attempt, part: AttemptPart) -> bool:
@@ -292,7 +307,7 @@ def _stops_by_itself(
 
 
 def _take_node(
-    session: Session, node: Node, beat: Heartbeat, *, is_clean: bool, now: datetime, bells: Bells
+    session: Session, node: Node, beat: Heartbeat, *, dirty: set[int], now: datetime, bells: Bells
 ) -> None:
     if beat.boot_id != node.boot_id and node.boot_id:
         note(
@@ -303,19 +318,18 @@ def _take_node(
             message=f"{node.name} was restarted.",
             actor=node.id,
         )
-    if is_clean and not node.clean:
-        bells.scheduler = True
     node.boot_id = beat.boot_id
     node.incarnation = beat.incarnation
-    node.clean = is_clean
+    if dirty or not node.clean:
+        bells.scheduler |= node_slots.set_dirty(session, node, dirty)
     node.peer_address = clean_text(beat.peer_address)
     node.telemetry = beat.telemetry.model_dump(mode="json")
     node.last_seen_at = now
     inventory = cleaned(beat.inventory.model_dump(mode="json"))
     if inventory != node.inventory:
         node.inventory = inventory
-        take_health(session, node, beat.inventory, now=now)
         _take_inventory(session, node, beat, now=now)
+        take_health(session, node, beat.inventory, now=now)
         bells.scheduler = True
     if node.state is NodeState.PENDING:
         advance(
@@ -345,6 +359,7 @@ def _take_inventory(session: Session, node: Node, beat: Heartbeat, *, now: datet
         refit(known, hardware)
     else:
         node.class_name = join_class(session, beat.inventory, named=None)
+    node.slots = hardware.slots
     note(
         session,
         node.id,

@@ -7,7 +7,7 @@ from sqlalchemy import Row, Select, and_, select
 from sqlalchemy.orm import Session
 
 from api.nodes import proofs
-from api.nodes.schemas import NodeView, ProofDocument
+from api.nodes.schemas import NodeView, ProofDocument, SlotView
 from api.web.auth import SignedIn
 from api.web.paging import page
 from api.web.process import Process, ProcessDep
@@ -15,6 +15,7 @@ from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.errors import NotFound
+from core.leases import node_slots
 from core.states import LIVE_ATTEMPT, NodeState
 from core.tables.jobs import Attempt, AttemptPart
 from core.tables.leases import Lease, Occupancy
@@ -96,6 +97,10 @@ def _view(session: Session, process: Process, row: Row[Node, NodeClass, str]) ->
         hardware=Hardware.model_validate(node_class.hardware),
         fabric=Fabric.model_validate(node_class.fabric),
         inventory=Inventory.model_validate(node.inventory),
+        slots=[
+            SlotView(slot=row.slot, state=row.state, reason=row.reason)
+            for row in node_slots.rows_of(session, node.id)
+        ],
         telemetry=Telemetry.model_validate(node.telemetry) if node.telemetry else None,
         reachable=node.unreachable_since is None and seen is not None and now - seen <= silence,
         last_seen_at=seen,

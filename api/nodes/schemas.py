@@ -8,6 +8,7 @@ from api.leases.schemas import LeaseView
 from api.web.schemas import Body, Moment, View
 from core.base.node_names import NodeName
 from core.states import NodeState
+from core.tables.kinds import SlotState
 from core.wire.messages import Fabric, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.trust.proof import Proof
@@ -55,6 +56,18 @@ class ProofDocument(View):
     content: Proof
 
 
+class SlotView(View):
+    """A slot of a node: a GPU, or a CPU slot."""
+
+    slot: int
+    """Number of the slot, from 0."""
+    state: SlotState
+    """`ready`, `dirty` (not known to be clean after its last job) or `quarantined` (out of
+    service); jobs start on ready slots only."""
+    reason: str
+    """Reason why it is out of service; else empty."""
+
+
 class NodeView(View):
     """A node. Everybody sees its inventory and use; its address is not shown."""
 
@@ -67,6 +80,7 @@ class NodeView(View):
     fabric: Fabric
     """Network between the nodes of its class."""
     inventory: Inventory
+    slots: list[SlotView]
     telemetry: Telemetry | None
     reachable: bool
     last_seen_at: Moment | None

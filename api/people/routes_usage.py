@@ -28,9 +28,8 @@ from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
-from core.tables.nodes import Node, NodeClass
+from core.tables.nodes import Node
 from core.tables.people import Lab, Membership, User
-from strategies.plan.hardware import Hardware
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"])
 
@@ -121,12 +120,12 @@ def _booked(
     session: Session, by: By, since: datetime, until: datetime, may_see: ColumnElement[bool]
 ) -> Iterator[Stretch]:
     rows = session.execute(
-        select(_name_of(by), Occupancy.hold_start, Occupancy.hold_end, NodeClass.hardware)
+        select(_name_of(by), Occupancy.hold_start, Occupancy.hold_end)
+        .add_columns(func.coalesce(Occupancy.num_slots, Node.slots))
         .join(Lease, Lease.id == Occupancy.lease_id)
         .join(User, User.id == Lease.user_id)
         .outerjoin(Lab, Lab.id == Lease.lab_id)
         .join(Node, Node.id == Occupancy.node_id)
-        .join(NodeClass, NodeClass.name == Node.class_name)
         .where(
             Occupancy.live,
             Occupancy.kind == OccupancyKind.LEASE,
@@ -135,8 +134,8 @@ def _booked(
             may_see,
         )
     )
-    for name, held_from, held_to, hardware in rows:
-        yield Stretch(name, held_from, held_to, Hardware.model_validate(hardware).slots)
+    for name, held_from, held_to, num_slots in rows:
+        yield Stretch(name, held_from, held_to, num_slots)
 
 
 def _worked(

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sqlalchemy import select
@@ -15,7 +15,7 @@ from core.notices.notices import NoticeKind, notify
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Situation
-from core.states import LeaseState
+from core.states import LeaseState, Sharing
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
@@ -86,7 +86,10 @@ def refused_under(
             own=_before(lease, by_user[lease.user_id]),
             lab=_before(lease, by_lab[member.lab_id]),
         )
-        request = BookingRequest(member, node, lease.hold_start, lease.hold_end)
+        shared = replace(node, sharing=Sharing.FULL)  # as it was when the lease was granted
+        request = BookingRequest(
+            member, shared, lease.hold_start, lease.hold_end, num_slots=lease.num_slots
+        )
         verdict = evaluate(request, situation, policy, offers=0)
         if not verdict.ok:
             codes = tuple(reason.code for reason in verdict.reasons)
@@ -101,10 +104,12 @@ def outside_windows(
     """Return future leases that lie in a window of `before` and in none of `after`."""
     found = []
     for lease, owner, node in booked_ahead(session, now):
-        start, end = lease.hold_start, lease.hold_end
-        if not before.judges(node) or not before.is_usable(node, start, end):
+        start, end, num_slots = lease.hold_start, lease.hold_end, lease.num_slots
+        if not before.judges(node):
             continue
-        if not after.is_usable(node, start, end):
+        if not before.is_usable(node, start, end, num_slots=num_slots):
+            continue
+        if not after.is_usable(node, start, end, num_slots=num_slots):
             message = f"It would lie outside the windows of {node.name}."
             found.append(OffendingLease(lease, owner, node, ("outside_window",), message))
     return found

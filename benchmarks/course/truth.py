@@ -13,17 +13,20 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
 
-OVERLAPS = text(
-    "SELECT count(*) FROM occupancy a JOIN occupancy b ON a.node_id = b.node_id AND a.id < b.id "
-    "WHERE a.live AND b.live AND a.hold_start < b.hold_end AND b.hold_start < a.hold_end"
+OVERBOOKED = text(
+    "SELECT count(*) FROM occupancy one JOIN nodes n ON n.id = one.node_id "
+    "WHERE one.live AND one.kind <> 'down' AND n.slots < ("
+    "SELECT sum(coalesce(beside.num_slots, n.slots)) FROM occupancy beside "
+    "WHERE beside.node_id = n.id AND beside.live AND beside.kind <> 'down' "
+    "AND beside.hold_start <= one.hold_start AND beside.hold_end > one.hold_start)"
 )
 ALLOWED = (Counter(long=1), Counter(single=1, second=1))  # blocks by day of one student
 
 
 def num_overlaps(database: Database) -> int:
-    """Return the number of pairs of live holds of one node that overlap."""
+    """Return the number of holds that begin while more slots of their node are held than it has."""
     with database.read() as session:
-        return int(session.scalar(OVERLAPS) or 0)
+        return int(session.scalar(OVERBOOKED) or 0)
 
 
 def num_over_quota(database: Database, policy: Policy) -> int:

@@ -373,6 +373,7 @@ class Charge(View):
 
     quota: str | None
     hours: int
+    gpu_hours: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1102,6 +1103,10 @@ class Lease(View):
     unusable_s: int
     """Seconds of the lease in which its node could not be used."""
     created_at: datetime
+    gpus: int | None = None
+    """GPUs, or CPU slots, of the lease; null from servers that lease only whole nodes."""
+    whole: bool = True
+    """True for a lease of the whole node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1516,6 +1521,19 @@ class ProofSummary(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Slot(View):
+    """A slot of a node: a GPU, or a CPU slot."""
+
+    slot: int
+    """Number of the slot, from 0."""
+    state: str
+    """`ready`, `dirty` (not known to be clean after its last job) or `quarantined` (out of
+    service); jobs start on ready slots only."""
+    reason: str
+    """Reason why it is out of service; else empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Telemetry(View):
     """Load of the node at one moment. Percentages are 0 to 100; lists are in order of slots."""
 
@@ -1540,6 +1558,7 @@ class Node(View):
     fabric: Fabric
     """Network between the nodes of its class."""
     inventory: dict[str, Any]
+    slots: tuple[Slot, ...]
     telemetry: Telemetry | None
     reachable: bool
     last_seen_at: datetime | None
@@ -1986,6 +2005,8 @@ class Wait(View):
     offer: Offer | None
     """The open offer, or the last one with its result."""
     created_at: datetime
+    gpus: int | None = None
+    """GPUs, or CPU slots, of one node; null: a whole node."""
 
 
 @dataclass(frozen=True, kw_only=True)

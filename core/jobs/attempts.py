@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from core.base.ids import IdKind, new_id
 from core.base.words import in_words
 from core.jobs.gang_exit import PartEnd, judge_together
+from core.leases import node_slots
 from core.reasons import ReasonCode
 from core.spec.spec import format_duration, stored_spec
 from core.states import (
@@ -103,10 +104,13 @@ def assign(
     actor: str,
     rendezvous: Rendezvous | None = None,
 ) -> Attempt | None:
-    """Give a queued job its next attempt, in `places`; None if the job is no longer queued.
+    """Give a queued job its next attempt, in `places`; None if the job is no longer queued, or if a
+    lease does not have one of the slots, in service.
 
     On the first of several nodes the ranks meet, at `rendezvous`.
     """
+    if any(not node_slots.lease_slots(session, one.lease).issuperset(one.slots) for one in places):
+        return None
     checkpoint = newest_checkpoint(session, job.id)
     where = f"from its checkpoint of step {checkpoint.step:,}" if checkpoint else "from the start"
     first = places[0]

@@ -1,4 +1,5 @@
-"""Adjacent leases: one person's leases that touch on one node. Nothing is stopped between them.
+"""Adjacent leases: one person's leases of as many slots that touch on one node. Nothing is stopped
+between them.
 
 Jobs of the first lease continue in the next, so they are stopped only at the end of the last.
 """
@@ -10,7 +11,7 @@ from typing import Protocol, TypeVar
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
-from core.leases import leases
+from core.leases import leases, node_slots
 from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, LeaseState, NodeState
 from core.tables.jobs import Attempt, AttemptPart, Job
@@ -50,6 +51,8 @@ class LeaseLike(Protocol):
     def hold_start(self) -> datetime: ...
     @property
     def hold_end(self) -> datetime: ...
+    @property
+    def num_slots(self) -> int | None: ...
 
 
 SomeLease = TypeVar("SomeLease", bound=LeaseLike)
@@ -66,11 +69,13 @@ def followers(held: Iterable[SomeLease]) -> dict[str, SomeLease]:
         if one.kind is LeaseKind.BOOKED and one.state in (LeaseState.BOOKED, LeaseState.ACTIVE)
     ]
     begins = {
-        (one.node_id, one.user_id, one.hold_start): one
+        (one.node_id, one.user_id, one.num_slots, one.hold_start): one
         for one in live
         if one.state is LeaseState.BOOKED
     }
-    found = {one.id: begins.get((one.node_id, one.user_id, one.hold_end)) for one in live}
+    found = {
+        one.id: begins.get((one.node_id, one.user_id, one.num_slots, one.hold_end)) for one in live
+    }
     return {lease_id: after for lease_id, after in found.items() if after is not None}
 
 
@@ -105,6 +110,7 @@ def held_until(session: Session, lease: Lease) -> Lease:
             Lease.user_id == lease.user_id,
             Lease.node_id == lease.node_id,
             Lease.kind == LeaseKind.BOOKED,
+            Lease.num_slots.is_not_distinct_from(lease.num_slots),
             Lease.state.in_((LeaseState.ACTIVE, LeaseState.ENDING, LeaseState.ENDED)),
             Lease.hold_start == lease.hold_end,
         )
@@ -128,6 +134,7 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
         .execution_options(synchronize_session=False)
     )
     pass_attempts_on(session, lease, following)
+    node_slots.pass_on(session, lease, following)
     message = (
         f"Ended at {lease.hold_end:%H:%M} UTC; it continues without a break in {following.id}."
     )

@@ -1,10 +1,10 @@
 """The only place where a node's hours are taken, stretched, shrunk, moved and given back.
 
-One live row of `occupancy` holds a node from start to end; the database itself refuses a second one
-(exclusion constraint on PostgreSQL, triggers on SQLite, both named `one_holder`). Node rows are
-locked before the insert, in order of id: without that lock fifty clients that race for one node
-spend 20 s in deadlocks, with it none and 0.1 s. Everybody locks in one order: user, labs, nodes,
-leases.
+One live row of `occupancy` holds a node, or a number of its slots, from start to end; the database
+itself refuses a row with which more slots would be held than the node has (triggers named
+`one_holder`). Node rows are locked before the insert, in order of id: without that lock fifty
+clients that race for one node spend 20 s in deadlocks, with it none and 0.1 s. Everybody locks in
+one order: user, labs, nodes, leases.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -12,17 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.base.errors import HourTaken
 from core.base.ids import IdKind, new_id
-from core.leases import appointments, charges
+from core.leases import appointments, charges, node_slots
 from core.leases.appointments import NoShow
 from core.leases.settlement import Settlement
 from core.policy.bands import whole_hours
 from core.policy.grid import HOUR, Timetable
+from core.policy.slots import free_slots
+from core.policy.verdict import Span
 from core.reasons import Code, ReasonCode, stored_code
 from core.states import TERMINAL_JOB, LeaseState
 from core.tables.agendas import Agenda
@@ -67,16 +69,19 @@ def take(
     message: str,
     terms: Terms = PLAIN,
     together: str | None = None,
+    num_slots: int | None = None,
+    prefer_slots: Collection[int] = (),
 ) -> Lease:
     """Take `node` from `start`, or from now on if that has passed, to `end` for one user: a booked
-    lease, or an active walk-in.
+    lease, or an active walk-in. `num_slots` is a number of its slots; None takes the whole node.
 
-    Raises HourTaken, with nothing written, if the node is held at any moment of it.
+    A walk-in has its slots at once, `prefer_slots` if they are free. Raises HourTaken, with nothing
+    to be committed, if too few slots are free at any moment of it, or clean now for a walk-in.
     """
     lock_nodes(session, [node.id])
     # The beginning of the current hour may have belonged to another lease.
     held_from = now if start < now < end else start
-    require_free(session, node, held_from, end)
+    require_free(session, node, held_from, end, num_slots=num_slots)
     lease = Lease(
         id=new_id(IdKind.LEASE),
         user_id=user_id,
@@ -86,6 +91,7 @@ def take(
         reason=message,
         hold_start=start,
         hold_end=end,
+        num_slots=num_slots,
         grace_s=grace_s,
         checkpoint_s=terms.timetable.checkpoint_s,
         kill_after_s=terms.timetable.kill_after_stop_s,
@@ -104,6 +110,8 @@ def take(
         session.add(_row(lease, start=held_from))
         session.flush()
         appointments.make(session, lease, terms.timetable, terms.no_show)
+    if kind is LeaseKind.WALK_IN and not node_slots.assign(session, lease, prefer=prefer_slots):
+        raise HourTaken(f"The slots of {node.name} are not all free and clean.", param="start")
     _charge_anew(session, lease, now=now)
     return lease
 
@@ -139,7 +147,7 @@ def extend(
     assert lease.state in CHANGEABLE, lease.state
     assert end > lease.hold_end, "extended to the past"
     node = session.get_one(Node, lease.node_id)
-    require_free(session, node, lease.hold_end, end)
+    require_free(session, node, lease.hold_end, end, num_slots=lease.num_slots)
     before = lease.hold_end
     with _holding(session, node.name):
         _hold_until(session, lease, end)
@@ -192,11 +200,12 @@ def move(
     """Move a lease to another node, for the rest of its hours.
 
     A node that an active lease leaves stays held, as down: its processes may still run there.
-    Call it with both nodes and the lease locked. Raises HourTaken, with nothing changed.
+    Call it with both nodes and the lease locked. Raises HourTaken, with nothing changed for a
+    booked lease, and nothing to be committed for an active one.
     """
     assert lease.state in CHANGEABLE, lease.state
     start = max(lease.hold_start, now)
-    require_free(session, node, start, lease.hold_end)
+    require_free(session, node, start, lease.hold_end, num_slots=lease.num_slots)
     old = session.scalars(
         select(Occupancy).where(Occupancy.lease_id == lease.id, Occupancy.live)
     ).one()
@@ -208,19 +217,31 @@ def move(
         session.flush()
         session.add(_row(lease, node_id=node.id, start=start))
         session.flush()
+    if lease.state is LeaseState.ACTIVE:
+        node_slots.release(session, lease, dirty=True)
     lease.booked_node_id = lease.booked_node_id or lease.node_id
     lease.node_id = node.id
     lease.reason = message
+    session.flush()
+    if lease.state is LeaseState.ACTIVE and not node_slots.assign(session, lease):
+        raise HourTaken(f"The slots of {node.name} are not all free and clean.", param="start")
     appointments.follow(session, lease, end_before=lease.hold_end, now=now)
     note(session, lease.id, "moved", now=now, message=message, actor=actor)
 
 
 def end(
-    session: Session, lease: Lease, *, at: datetime, now: datetime, message: str, actor: str
+    session: Session,
+    lease: Lease,
+    *,
+    at: datetime,
+    now: datetime,
+    message: str,
+    actor: str,
+    is_clean: bool = True,
 ) -> bool:
     """Finish an active or ending lease at `at`, no later than its hold: later hours become free.
 
-    Call it only when the node is verified clean, or where its owner's next lease goes on there.
+    Its slots are free at once if they were verified clean, else once their node calls them clean.
     False if the lease was over already.
     """
     if lease.state is LeaseState.ACTIVE:
@@ -246,6 +267,7 @@ def end(
         **_left_over(lease, at, now=now),
     ):
         return False
+    node_slots.release(session, lease, dirty=not is_clean)
     _give_back(session, lease, at)
     _charge_anew(session, lease, now=now)
     appointments.void(session, lease.id)
@@ -374,7 +396,42 @@ def first_holder(
     session: Session, node_id: str, start: datetime, end: datetime
 ) -> Occupancy | None:
     """Return the earliest live occupancy of the node that overlaps [start, end), or None."""
-    return session.scalars(
+    return session.scalars(_holders(node_id, start, end).limit(1)).first()
+
+
+def require_free(
+    session: Session, node: Node, start: datetime, end: datetime, *, num_slots: int | None = None
+) -> None:
+    """Raise HourTaken if fewer than `num_slots` slots of `node` are free at any moment of
+    [start, end); for None, if anybody holds any of it."""
+    if num_slots is not None:
+        holders = session.scalars(_holders(node.id, start, end))
+        fit = node_slots.num_in_service(session, node)
+        free = free_slots(map(span_of, holders), of=fit, start=start, end=end)
+        if free < num_slots:
+            raise HourTaken(
+                f"{free} of the {node.slots} slots of {node.name} {'is' if free == 1 else 'are'} "
+                f"free from {start.isoformat()} to {end.isoformat()}.",
+                param="start",
+            )
+        return
+    holder = first_holder(session, node.id, start, end)
+    if holder is not None:
+        raise HourTaken(
+            f"{node.name} is held from {holder.hold_start.isoformat()} "
+            f"to {holder.hold_end.isoformat()}.",
+            param="start",
+        )
+
+
+def span_of(row: Occupancy) -> Span:
+    """Return the hours and slots that a row of `occupancy` holds."""
+    return Span(row.hold_start, row.hold_end, row.lease_id, row.num_slots)
+
+
+def _holders(node_id: str, start: datetime, end: datetime) -> Select[Occupancy]:
+    """Select the live occupancies of a node that overlap [start, end), sorted by start."""
+    return (
         select(Occupancy)
         .where(
             Occupancy.node_id == node_id,
@@ -383,19 +440,7 @@ def first_holder(
             Occupancy.hold_end > start,
         )
         .order_by(Occupancy.hold_start)
-        .limit(1)
-    ).first()
-
-
-def require_free(session: Session, node: Node, start: datetime, end: datetime) -> None:
-    """Raise HourTaken if anybody holds `node` at any moment of [start, end)."""
-    holder = first_holder(session, node.id, start, end)
-    if holder is not None:
-        raise HourTaken(
-            f"{node.name} is held from {holder.hold_start.isoformat()} "
-            f"to {holder.hold_end.isoformat()}.",
-            param="start",
-        )
+    )
 
 
 def hold(
@@ -407,9 +452,13 @@ def hold(
     *,
     offer_id: str | None = None,
     maintenance_id: str | None = None,
+    num_slots: int | None = None,
 ) -> None:
-    """Hold a locked node for an offer or maintenance. Raises HourTaken, with nothing written."""
-    require_free(session, node, start, end)
+    """Hold a locked node, or a number of its slots, for an offer or maintenance.
+
+    Raises HourTaken, with nothing written.
+    """
+    require_free(session, node, start, end, num_slots=num_slots)
     with _holding(session, node.name):
         session.add(
             Occupancy(
@@ -419,6 +468,7 @@ def hold(
                 maintenance_id=maintenance_id,
                 hold_start=start,
                 hold_end=end,
+                num_slots=num_slots,
                 live=True,
             )
         )
@@ -456,7 +506,8 @@ def _charge_anew(
             _billed_node(lease),
             min(one.hold_start for one in forfeiters),
             max(one.forfeited_end or one.hold_end for one in forfeiters),
-        )
+        ),
+        slots=session.get_one(Node, _billed_node(lease)).slots,
     )
     for one in forfeiters:
         _charge(session, one, found[one.id], now=now)
@@ -493,7 +544,7 @@ def _claims(
     """Return the claims of leases that are billed for hours of a node from `start` to `end`."""
     rows = session.execute(
         select(Lease.id, Lease.hold_start, func.coalesce(Lease.forfeited_end, Lease.hold_end))
-        .add_columns(Occupancy.hold_end, Lease.forfeited_end, Lease.forfeited_at)
+        .add_columns(Occupancy.hold_end, Lease.forfeited_end, Lease.forfeited_at, Lease.num_slots)
         .outerjoin(
             Occupancy,
             and_(
@@ -516,8 +567,9 @@ def _claims(
             held_until=held_until or hold_start,
             forfeited_until=until if forfeited_end else None,
             forfeited_at=forfeited_at,
+            num_slots=num_slots,
         )
-        for lease_id, hold_start, until, held_until, forfeited_end, forfeited_at in rows
+        for lease_id, hold_start, until, held_until, forfeited_end, forfeited_at, num_slots in rows
     ]
 
 
@@ -569,6 +621,7 @@ def _row(lease: Lease, *, node_id: str | None = None, start: datetime | None = N
         kind=OccupancyKind.LEASE,
         hold_start=start or lease.hold_start,
         hold_end=lease.hold_end,
+        num_slots=lease.num_slots,
         live=True,
     )
 

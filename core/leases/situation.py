@@ -39,9 +39,9 @@ from core.policy.verdict import (
 )
 from core.reasons import ReasonCode
 from core.states import LIVE_LEASE, LeaseState, NodeState
-from core.tables.kinds import OfferState, Role
+from core.tables.kinds import OfferState, Role, SlotState
 from core.tables.leases import Lease, Occupancy, Offer
-from core.tables.nodes import Node
+from core.tables.nodes import Node, NodeSlot
 from core.tables.people import Grant as GrantRow
 from core.tables.people import Lab, Membership, User
 
@@ -52,6 +52,7 @@ BESIDE = timedelta(days=8)  # holds this far before and after a block are read, 
 
 HOLDS = (
     select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.lease_id)
+    .add_columns(Occupancy.num_slots)
     .where(
         Occupancy.node_id.in_(bindparam("node_ids", expanding=True)),
         Occupancy.live,
@@ -59,6 +60,14 @@ HOLDS = (
         Occupancy.hold_end > bindparam("start"),
     )
     .order_by(Occupancy.hold_start)
+)
+OUT_OF_SERVICE = (
+    select(NodeSlot.node_id, func.count())
+    .where(
+        NodeSlot.node_id.in_(bindparam("node_ids", expanding=True)),
+        NodeSlot.state == SlotState.QUARANTINED,
+    )
+    .group_by(NodeSlot.node_id)
 )
 USER = select(User.id).where(User.id == bindparam("user_id")).with_for_update(key_share=True)
 MEMBERS = (  # a row for each pair of a lab and an exception: people have few of both
@@ -76,8 +85,8 @@ BOOKERS = MEMBERS.where(User.disabled.is_(False), User.role == Role.USER)
 LEASES = (
     select(Lease.id, Lease.user_id, Lease.lab_id, Lease.kind, Lease.state, Lease.counts)
     .add_columns(Lease.hold_start, func.coalesce(Lease.charged_end, Lease.hold_end).label("end"))
-    .add_columns(Lease.charged_s, Lease.created_at)
-    .add_columns(Node.id.label("node_id"), Node.name, Node.class_name)
+    .add_columns(Lease.charged_s, Lease.created_at, Lease.num_slots)
+    .add_columns(Node.id.label("node_id"), Node.name, Node.class_name, Node.slots)
     .join(Node, Node.id == func.coalesce(Lease.booked_node_id, Lease.node_id))
     .where(
         Lease.hold_end > bindparam("since"),
@@ -105,8 +114,8 @@ OFFERED = (
     select(Offer.id, Offer.user_id, LAB.c.lab_id, literal("booked").label("kind"))
     .add_columns(literal(LeaseState.BOOKED).label("state"), literal(True).label("counts"))
     .add_columns(Offer.hold_start, Offer.hold_end.label("end"))
-    .add_columns(null().label("charged_s"), Offer.created_at)
-    .add_columns(Node.id.label("node_id"), Node.name, Node.class_name)
+    .add_columns(null().label("charged_s"), Offer.created_at, Offer.num_slots)
+    .add_columns(Node.id.label("node_id"), Node.name, Node.class_name, Node.slots)
     .join(Node, Node.id == Offer.node_id)
     .outerjoin(LAB, LAB.c.user_id == Offer.user_id)
     .where(Offer.state == OfferState.OPEN)
@@ -133,6 +142,7 @@ class Judge:
         if lock and looks_at_labs:
             lock_labs(session, self.member)
         self._holds: dict[str, tuple[Span, ...]] = {}
+        self._out_of_service: dict[str, int] = {}
         self._situations: dict[str, Situation] = {}
         self._judging: dict[NodeRef, Policy] = {}
         since = min(counted_since(policy, now) for policy in policies)
@@ -153,18 +163,27 @@ class Judge:
         return self.policy_for(ref_of(node))
 
     def look_at(self, nodes: Sequence[Node], start: datetime, end: datetime) -> None:
-        """Read in one query the holds of these nodes around [start, end)."""
+        """Read the holds of these nodes around [start, end), and their slots out of service."""
         found: dict[str, list[Span]] = defaultdict(list)
         around = {"start": start - BESIDE, "end": end + BESIDE}
-        rows = self._session.execute(HOLDS, {"node_ids": [node.id for node in nodes], **around})
-        for node_id, held_from, held_to, lease_id in rows:
-            found[node_id].append(Span(held_from, held_to, lease_id))
+        node_ids = [node.id for node in nodes]
+        rows = self._session.execute(HOLDS, {"node_ids": node_ids, **around})
+        for node_id, *span in rows:
+            found[node_id].append(Span(*span))
         self._holds |= {node.id: tuple(found[node.id]) for node in nodes}
+        counts = self._session.execute(OUT_OF_SERVICE, {"node_ids": node_ids})
+        out = {node_id: num_slots for node_id, num_slots in counts}
+        self._out_of_service |= {node.id: out.get(node.id, 0) for node in nodes}
         self._situations.clear()
 
     def holds(self, node_id: str) -> tuple[Span, ...]:
         """Return the holds of a node that was looked at."""
         return self._holds[node_id]
+
+    def slots_for(self, node: Node, num_slots: int | None) -> int:
+        """Return the slots of a node that was looked at, of which a lease of this size may have
+        some: none that is out of service, unless the node is leased whole."""
+        return node.slots if num_slots is None else node.slots - self._out_of_service[node.id]
 
     def verdict(
         self,
@@ -173,11 +192,12 @@ class Judge:
         end: datetime,
         *,
         kind: RequestKind = RequestKind.BOOKING,
+        num_slots: int | None = None,
         replaces: Iterable[str] = (),
         also: Sequence[LeaseFact] = (),
         offers: int = 0,
     ) -> Verdict:
-        """Return the policy's verdict on [start, end) on `node`.
+        """Return the policy's verdict on [start, end) on `num_slots` of `node`, None being all.
 
         `replaces` are ids of leases that stop counting if it is granted, `also` are leases that
         would be granted with it. If the block is refused, up to `offers` acceptable starts are
@@ -186,18 +206,20 @@ class Judge:
         if node.id not in self._holds:
             self.look_at([node], start, end)
         ref = ref_of(node)
-        request = BookingRequest(self.member, ref, start, end, kind, frozenset(replaces))
+        request = BookingRequest(self.member, ref, start, end, kind, frozenset(replaces), num_slots)
         situation = self.situation(node)
         if also:
             own, lab = (*situation.own, *also), (*situation.lab, *also)
             situation = replace(situation, own=own, lab=lab)
         return evaluate(request, situation, self.policy_for(ref), offers=offers)
 
-    def first_refusal(self, node: Node, start: datetime, end: datetime) -> Reason | None:
+    def first_refusal(
+        self, node: Node, start: datetime, end: datetime, *, num_slots: int | None = None
+    ) -> Reason | None:
         """Return the first reason of `verdict` against booking [start, end) on a node that was
         looked at; None if it is ok."""
         ref = ref_of(node)
-        request = BookingRequest(self.member, ref, start, end)
+        request = BookingRequest(self.member, ref, start, end, num_slots=num_slots)
         return first_refusal(request, self.situation(node), self.policy_for(ref))
 
     def situation(self, node: Node) -> Situation:
@@ -210,6 +232,7 @@ class Judge:
                 own=self.own,
                 lab=self._lab,
                 holds=self._holds[node.id],
+                out_of_service=self._out_of_service[node.id],
                 node_available=node.state in BOOKABLE,
                 cancels_today=self._cancels_today(policy),
                 no_shows=self._no_shows(policy),
@@ -253,7 +276,13 @@ class Judge:
         )
 
     def as_fact(
-        self, node: Node, start: datetime, end: datetime, *, kind: str = "booked"
+        self,
+        node: Node,
+        start: datetime,
+        end: datetime,
+        *,
+        kind: str = "booked",
+        num_slots: int | None = None,
     ) -> LeaseFact:
         """Return a hypothetical lease, for `also`."""
         return LeaseFact(
@@ -267,6 +296,7 @@ class Judge:
             state=LeaseState.BOOKED if kind == "booked" else LeaseState.ACTIVE,
             counts=True,
             created_at=self.now,
+            num_slots=num_slots,
         )
 
 
@@ -380,7 +410,7 @@ def _facts(
             id=row.id,
             user_id=row.user_id,
             lab_id=row.lab_id,
-            node=NodeRef(row.node_id, row.name, row.class_name),
+            node=NodeRef(row.node_id, row.name, row.class_name, row.slots),
             start=row.hold_start,
             end=row.end,
             kind=row.kind,
@@ -388,6 +418,7 @@ def _facts(
             counts=row.counts,
             created_at=row.created_at,
             charged_s=row.charged_s,
+            num_slots=row.num_slots,
         )
         for row in session.execute(query, values)
     )
@@ -395,7 +426,7 @@ def _facts(
 
 def ref_of(node: Node) -> NodeRef:
     """Return a node as policies see it."""
-    return NodeRef(node.id, node.name, node.class_name)
+    return NodeRef(node.id, node.name, node.class_name, node.slots, node.sharing)
 
 
 def cancels_since(session: Session, user_id: str, since: datetime) -> int:

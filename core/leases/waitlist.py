@@ -22,6 +22,7 @@ from core.leases.situation import BOOKABLE, Judge, ref_of
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.likeness import Kinds, kinds_of, refuses_all_alike
+from core.policy.slots import full_times
 from core.policy.verdict import Verdict
 from core.policy.waiting import lasting
 from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState
@@ -40,11 +41,12 @@ IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
 
 @dataclass(frozen=True)
 class StartRange:
-    """Range of starts of an entry, and its length in hours."""
+    """Range of starts of an entry, its length in hours, and its slots; None is the whole node."""
 
     first_start: datetime
     last_start: datetime
     hours: int
+    num_slots: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def join(
     last_start: datetime,
     hours: int,
     now: datetime,
+    num_slots: int | None = None,
     priority: bool = False,
     reason: str = "Waits for a free block.",
 ) -> Wait:
@@ -78,6 +81,7 @@ def join(
         first_start=first_start,
         last_start=last_start,
         hours=hours,
+        num_slots=num_slots,
         priority=priority,
         state=WaitState.WAITING,
         reason=reason,
@@ -106,6 +110,7 @@ def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
         last_start=now + REBOOK_WITHIN,
         hours=hours,
         now=now,
+        num_slots=lease.num_slots,
         priority=True,
         reason=f"First in line: the lease was lost to a fault of {node.name}.",
     )
@@ -226,13 +231,19 @@ def _search(
     refused: dict[Kinds, set[int]] = defaultdict(set)
     for node in nodes:
         policy, ref = judge.policy_for_node(node), ref_of(node)
-        kinds = kinds_of(policy, ref, length)
+        kinds = kinds_of(policy, ref, length, num_slots=wait.num_slots)
         mine = [fact for fact in judge.own if fact.node.id == node.id]
         if not mine and refused[kinds].issuperset(
             map(kinds.__getitem__, _starts(judge, node, wait))
         ):
             continue
-        taken = [(one.start, one.end) for one in judge.holds(node.id) if one.lease_id not in gone]
+        taken = full_times(
+            [one for one in judge.holds(node.id) if one.lease_id not in gone],
+            of=judge.slots_for(node, wait.num_slots),
+            size=ref.size(wait.num_slots),
+            start=wait.first_start,
+            end=wait.last_start + length,
+        )
         taken += [(a, b) for node_id, a, b in passed if node_id == node.id]
         looked_at = 0
         for start in _free_starts(_starts(judge, node, wait), length, taken):
@@ -250,7 +261,7 @@ def _search(
             if budget.left <= 0:
                 return UnfinishedSearch(node.name, start)
             budget.spend()
-            verdict = judge.verdict(node, start, end, replaces=gone)
+            verdict = judge.verdict(node, start, end, num_slots=wait.num_slots, replaces=gone)
             if verdict.ok:
                 return FreeBlock(node.id, start, end)
             if is_like_others and refuses_all_alike(verdict):
@@ -285,7 +296,7 @@ def hopeless(judge: Judge, nodes: Sequence[Node], wait: StartRange) -> Verdict |
     blocks = ((node, start) for node in nodes for start in _starts(judge, node, wait))
     nearest: Verdict | None = None
     for judged, (node, start) in enumerate(blocks):
-        verdict = judge.verdict(node, start, start + length)
+        verdict = judge.verdict(node, start, start + length, num_slots=wait.num_slots)
         stays = lasting(verdict, start)
         if judged == MAX_JUDGED or not stays:
             return None
@@ -324,13 +335,22 @@ def offer(session: Session, wait: Wait, free: FreeBlock, *, now: datetime) -> Of
         node_id=node.id,
         hold_start=free.start,
         hold_end=free.end,
+        num_slots=wait.num_slots,
         state=OfferState.OPEN,
         expires_at=now + OFFER_LASTS,
         created_at=now,
     )
     session.add(made)
     session.flush()
-    leases.hold(session, node, OccupancyKind.OFFER, free.start, free.end, offer_id=made.id)
+    leases.hold(
+        session,
+        node,
+        OccupancyKind.OFFER,
+        free.start,
+        free.end,
+        offer_id=made.id,
+        num_slots=wait.num_slots,
+    )
     facts: dict[str, object] = {
         "message": f"{node.name} is free from {free.start:%a %d %b %H:%M} to {free.end:%H:%M} "
         f"UTC and is held for you for {OFFER_LASTS // MINUTE} minutes after you "
@@ -391,7 +411,9 @@ def accept(
     _free(session, made)
     node = session.get_one(Node, made.node_id)
     judge = Judge(session, made.user_id, now=now, lock=True)
-    verdict = judge.verdict(node, made.hold_start, made.hold_end, replaces=[made.id])
+    verdict = judge.verdict(
+        node, made.hold_start, made.hold_end, num_slots=made.num_slots, replaces=[made.id]
+    )
     if not verdict.ok:
         return None, verdict
     lease = leases.take(
@@ -406,6 +428,7 @@ def accept(
         actor=actor,
         message=f"Booked on {node.name}, from the waitlist.",
         terms=judge.terms(node, verdict),
+        num_slots=made.num_slots,
     )
     made.state, made.lease_id = OfferState.ACCEPTED, lease.id
     wait = session.get_one(Wait, made.wait_id)

@@ -10,6 +10,8 @@ from core.policy.local_time import show
 from core.policy.matching import ALL
 from core.policy.sections import Band, GapMode, Quota, QuotaSlot
 from core.policy.verdict import NodeRef
+from core.policy.words import gpus_text
+from core.states import Sharing
 
 
 def advice(
@@ -39,6 +41,24 @@ def _nodes(policy: Policy, nodes: Sequence[NodeRef]) -> Iterator[str]:
             yield f"pools.{name}: there is no node {', '.join(missing)} here."
         elif not any(policy.covers(name, node) for node in nodes):
             yield f"pools.{name}: no node here is of class {pool.class_name}."
+        else:
+            yield from _sizes(policy, name, nodes)
+
+
+def _sizes(policy: Policy, name: str, nodes: Sequence[NodeRef]) -> Iterator[str]:
+    mine = [node for node in nodes if policy.covers(name, node)]
+    for size in policy.pools[name].gpus:
+        fitting = [node for node in mine if size <= node.slots]
+        whole = [
+            node.name for node in fitting if size < node.slots and node.sharing is Sharing.NONE
+        ]
+        if not fitting:
+            yield f"pools.{name}: none of its nodes has {gpus_text(size)}."
+        elif whole:
+            yield (
+                f"pools.{name}: {', '.join(whole)} cannot keep two owners apart, so "
+                f"{gpus_text(size)} of it cannot be booked."
+            )
 
 
 def _windows(policy: Policy, now: datetime) -> Iterator[str]:
@@ -76,13 +96,25 @@ def _quotas(policy: Policy) -> Iterator[str]:
     for name, quota in policy.quotas.items():
         for choice in quota.one_of:
             for slot in choice.slots:
-                if not _can_be_met(slot, name, policy):
+                if slot.gpus is not None and not _is_sold(slot.pool, slot.gpus, policy):
+                    yield (
+                        f"quotas.{name}.{choice.name}: no block of at most {gpus_text(slot.gpus)} "
+                        f"can be booked on {' or '.join(slot.pool)}, so this slot can never be "
+                        "used."
+                    )
+                elif not _can_be_met(slot, name, policy):
                     yield (
                         f"quotas.{name}.{choice.name}: no block of at most {slot.hours} hours can "
                         f"be booked on {' or '.join(slot.pool)}, so this slot can never be used."
                     )
         for limit in _zeros(quota):
             yield f"quotas.{name}: {limit} is 0, so nothing can be booked under it."
+
+
+def _is_sold(names: Sequence[str], gpus: int, policy: Policy) -> bool:
+    """Return False if all of these pools list larger sizes only."""
+    pools = [pool for name, pool in policy.pools.items() if ALL in names or name in names]
+    return not pools or any(not pool.gpus or min(pool.gpus) <= gpus for pool in pools)
 
 
 def _can_be_met(slot: QuotaSlot, name: str, policy: Policy) -> bool:
@@ -108,6 +140,9 @@ def _zeros(quota: Quota) -> Iterator[str]:
     for band, limit in quota.max_node_hours.items():
         if limit == 0:
             yield f"max_node_hours of {band}"
+    for band, limit in quota.max_gpu_hours.items():
+        if limit == 0:
+            yield f"max_gpu_hours of {band}"
     if quota.max_open_leases == 0:
         yield "max_open_leases"
     if quota.max_future_leases == 0:

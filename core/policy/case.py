@@ -16,6 +16,7 @@ from core.policy.sections import BackToBack, Quota, QuotaPeriod, QuotaScope
 from core.policy.verdict import (
     BookingRequest,
     Grant,
+    HourUnit,
     LeaseFact,
     QuotaCharge,
     RequestKind,
@@ -96,14 +97,19 @@ class Case:
 
     @cached_property
     def pools(self) -> tuple[str, ...]:
-        """Names of the node's pools."""
-        return self.policy.pools_of(self.request.node)
+        """Names of the node's pools that sell leases of this size."""
+        return self.policy.pools_for(self.request.node, self.request.num_slots)
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        """Windows of the node."""
+        """Windows for leases of this size on the node."""
         pools = set(self.pools)
         return tuple(window for window in self.policy.times if pools & set(window.pools))
+
+    @property
+    def is_part(self) -> bool:
+        """True if it leaves slots of the node to others."""
+        return self.request.size < self.request.node.slots
 
     @cached_property
     def place(self) -> BandPosition:
@@ -114,7 +120,7 @@ class Case:
     @cached_property
     def pool_hours(self) -> tuple[int, ...]:
         """Block lengths by day, ascending."""
-        return self.policy.pool_hours(self.request.node)
+        return self.policy.pool_hours(self.request.node, self.request.num_slots)
 
     @cached_property
     def block_hours(self) -> tuple[int, ...]:
@@ -182,12 +188,13 @@ class Case:
         """The request's own use, together with the own leases that it touches if they merge."""
         beside = self._touching
         if not beside:
-            counted = CountedLease(self.pools, self.hours, self.start, max(self.end, self.start))
+            end, size = max(self.end, self.start), self.request.size
+            counted = CountedLease(self.pools, self.hours, self.start, end, size)
             return self._use((), counted, self.place)
         start = min([self.start, *(fact.start for fact in beside)])
         end = max([self.end, *(fact.end for fact in beside)])
         hours = self.hours + sum(self.fact_hours(fact) for fact in beside)
-        counted = CountedLease(self.pools, hours, start, max(end, start))
+        counted = CountedLease(self.pools, hours, start, max(end, start), self.request.size)
         return self._use(tuple(beside), counted, self._place_of(counted))
 
     @cached_property
@@ -202,7 +209,8 @@ class Case:
         hours = self.hours
         if place.crosses and self.policy.crossing is Crossing.PRORATE:
             hours = min(hours, max(1, whole_hours(place.outside)))
-        return QuotaCharge(self.mine.quota if self.is_charged else None, hours)
+        quota = self.mine.quota if self.is_charged else None
+        return QuotaCharge(quota, hours, hours * self.request.size)
 
     def uses(self, scope: QuotaScope) -> list[QuotaUse]:
         """Return the leases that count under this policy, touching ones of one person merged.
@@ -211,10 +219,12 @@ class Case:
         """
         return self.remembered(scope, "uses", lambda: self._uses(scope))
 
-    def used_hours(self, quota: Quota, band: str) -> int:
+    def used_hours(self, quota: Quota, band: str, unit: HourUnit) -> int:
         """Return the hours of the member or lab in this band and in the period of the request."""
         totals = self.remembered(
-            quota.scope, quota.period, lambda: self._totals(quota.scope, quota.period)
+            quota.scope,
+            (quota.period, unit),
+            lambda: self._totals(quota.scope, quota.period, unit),
         )
         return totals[band, self.key(self.mine, quota.period)]
 
@@ -261,6 +271,7 @@ class Case:
             state=self.own[0].state,
             counts=True,
             created_at=self.now,
+            num_slots=self.request.num_slots,
         )
         same = [fact for fact in self.own if fact.counts and fact.node.id == case.node.id]
         chain = next(chain for chain in _chains([*same, case]) if case in chain)
@@ -269,13 +280,16 @@ class Case:
     def _uses(self, scope: QuotaScope) -> list[QuotaUse]:
         return [self._use_of(chain) for chain in self._counted(scope)]
 
-    def _totals(self, scope: QuotaScope, period: QuotaPeriod) -> Counter[tuple[str, Key]]:
+    def _totals(
+        self, scope: QuotaScope, period: QuotaPeriod, unit: HourUnit
+    ) -> Counter[tuple[str, Key]]:
         totals: Counter[tuple[str, Key]] = Counter()
         for use in self.uses(scope):
             key = self.key(use, period)
-            totals[ALL, key] += use.hours
+            hours = use.hours * (use.counted.gpus if unit is HourUnit.GPU else 1)
+            totals[ALL, key] += hours
             if use.place.band is not None:
-                totals[use.place.band, key] += use.hours
+                totals[use.place.band, key] += hours
         return totals
 
     def _counted(self, scope: QuotaScope) -> list[tuple[LeaseFact, ...]]:
@@ -295,9 +309,10 @@ class Case:
         return _chains(counted)
 
     def _use_of(self, chain: tuple[LeaseFact, ...]) -> QuotaUse:
-        pools = self.policy.pools_of(chain[0].node)
+        first, last = chain[0], chain[-1]
+        pools = self.policy.pools_for(first.node, first.num_slots)
         hours = sum(self.fact_hours(fact) for fact in chain)
-        counted = CountedLease(pools, hours, chain[0].start, chain[-1].end)
+        counted = CountedLease(pools, hours, first.start, last.end, first.size)
         return self._use(chain, counted, self._place_of(counted))
 
     def _place_of(self, counted: CountedLease) -> BandPosition:
@@ -319,16 +334,15 @@ class Case:
 
 
 def _chains(facts: list[LeaseFact]) -> list[tuple[LeaseFact, ...]]:
-    """Join leases of one person on one node that touch."""
+    """Join leases of one person and one size on one node that touch."""
     chains: list[list[LeaseFact]] = []
+    ending: dict[Hashable, list[LeaseFact]] = {}
     for fact in sorted(facts, key=lambda fact: (fact.user_id, fact.node.id, fact.start)):
-        last = chains[-1][-1] if chains else None
-        if last and (last.user_id, last.node.id, last.end) == (
-            fact.user_id,
-            fact.node.id,
-            fact.start,
-        ):
-            chains[-1].append(fact)
-        else:
-            chains.append([fact])
+        whose = (fact.user_id, fact.node.id, fact.size)
+        chain = ending.pop((*whose, fact.start), None)
+        if chain is None:
+            chain = []
+            chains.append(chain)
+        chain.append(fact)
+        ending[*whose, fact.end] = chain
     return [tuple(chain) for chain in chains]

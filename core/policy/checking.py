@@ -9,7 +9,8 @@ from core.base.node_names import folded
 from core.base.strict_text import Path
 from core.policy.local_time import UnclearTime, read_moment, zone_named
 from core.policy.matching import ALL
-from core.policy.sections import DAYS, Band, Day, PolicyDocument, Quota, QuotaPeriod
+from core.policy.sections import DAYS, Band, Day, PolicyDocument, Pool, Quota, QuotaPeriod
+from core.policy.words import gpus_text
 
 Misfit = tuple[Path, str]
 """Path of a field, and the contradiction, in words."""
@@ -44,6 +45,20 @@ def _pools(document: PolicyDocument) -> Iterator[Misfit]:
             yield ("pools", name), "`all` means every node; call the pool something else"
         if (pool.nodes is None) is (pool.class_name is None):
             yield ("pools", name), "give either its nodes or its class, not both"
+        yield from _sizes(document, name, pool)
+
+
+def _sizes(document: PolicyDocument, name: str, pool: Pool) -> Iterator[Misfit]:
+    hardware = document.classes.get(pool.class_name or "")
+    if hardware is None or "gpus" not in hardware.model_fields_set:
+        return
+    slots = hardware.gpus
+    too_large = [size for size in pool.gpus if slots and size > slots]
+    if too_large:
+        yield (
+            ("pools", name, "gpus"),
+            f"a node of class {pool.class_name} has {gpus_text(slots)}, not {too_large[0]}",
+        )
 
 
 def _windows(document: PolicyDocument, zone: ZoneInfo) -> Iterator[Misfit]:
@@ -151,13 +166,18 @@ def _minutes(band: Band) -> Iterator[int]:
 def _quotas(document: PolicyDocument) -> Iterator[Misfit]:
     for name, quota in document.quotas.items():
         path: Path = ("quotas", name)
-        if sum(_shapes(quota)) != 1:
+        if not _is_one_limit(quota):
             yield (
                 path,
                 (
-                    "give exactly one of one_of (slots), max_node_hours (by band) and a number "
-                    "of leases"
+                    "give exactly one of one_of (slots), max_node_hours or max_gpu_hours (by band) "
+                    "and a number of leases; max_gpu_hours may stand beside one_of"
                 ),
+            )
+        if quota.max_node_hours and (parts := [n for n, p in document.pools.items() if p.gpus]):
+            yield (
+                (*path, "max_node_hours"),
+                f"pool {parts[0]} lists gpus, so leases differ in size; use max_gpu_hours",
             )
         for at, choice in enumerate(quota.one_of):
             for index, slot in enumerate(choice.slots):
@@ -165,21 +185,26 @@ def _quotas(document: PolicyDocument) -> Iterator[Misfit]:
                 if unknown:
                     where: Path = (*path, "one_of", at, "slots", index, "pool")
                     yield where, _unknown("pool", unknown[0], document.pools)
-        for band in quota.max_node_hours:
-            if band not in (*document.bands, ALL):
-                where = (*path, "max_node_hours", band)
-                yield where, _unknown("band", band, (*document.bands, ALL))
+        caps = {"max_node_hours": quota.max_node_hours, "max_gpu_hours": quota.max_gpu_hours}
+        for field, by_band in caps.items():
+            for band in by_band:
+                if band not in (*document.bands, ALL):
+                    where = (*path, field, band)
+                    yield where, _unknown("band", band, (*document.bands, ALL))
         if quota.period is QuotaPeriod.NIGHT and not any(b.local for b in document.bands.values()):
             yield (*path, "period"), "there is no band with local times, so nights are not defined"
 
 
-def _shapes(quota: Quota) -> tuple[bool, bool, bool]:
+def _is_one_limit(quota: Quota) -> bool:
     numbers = (quota.max_open_leases, quota.max_future_leases, quota.max_concurrent_leases)
-    return (
-        bool(quota.one_of),
-        bool(quota.max_node_hours),
-        any(number is not None for number in numbers),
-    )
+    given = {
+        "slots": bool(quota.one_of),
+        "node-hours": bool(quota.max_node_hours),
+        "GPU-hours": bool(quota.max_gpu_hours),
+        "leases": any(number is not None for number in numbers),
+    }
+    limits = {name for name, is_given in given.items() if is_given}
+    return len(limits) == 1 or limits == {"slots", "GPU-hours"}
 
 
 def _no_show(document: PolicyDocument) -> Iterator[Misfit]:

@@ -97,9 +97,11 @@ class Policy(PolicyDocument):
         """Return True if the node is one of this policy's; one without pools is for every node."""
         return not self.pools or bool(self.pools_of(node))
 
-    def is_usable(self, node: NodeRef, start: datetime, end: datetime) -> bool:
-        """Return True if [start, end) lies in one window of the node."""
-        pools = set(self.pools_of(node))
+    def is_usable(
+        self, node: NodeRef, start: datetime, end: datetime, *, num_slots: int | None = None
+    ) -> bool:
+        """Return True if [start, end) lies in one window for leases of this size on the node."""
+        pools = set(self.pools_for(node, num_slots))
         return not self.windows or any(
             window.start <= start and end <= window.end and pools & set(window.pools)
             for window in self.times
@@ -118,22 +120,55 @@ class Policy(PolicyDocument):
             self._pools_by_node[node] = known
         return known
 
-    def pool_hours(self, node: NodeRef) -> tuple[int, ...]:
-        """Return the block lengths on the node where no band lists its own, ascending."""
-        known = self._hours_by_node.get(node)
+    def sizes(self, node: NodeRef) -> tuple[int, ...]:
+        """Return the numbers of slots that one lease on the node may have, ascending.
+
+        Only all of the node where no pool lists sizes.
+        """
+        known = self._sizes_by_node.get(node)
         if known is None:
-            listed = {hours for name in self.pools_of(node) for hours in self.pools[name].hours}
-            known = tuple(sorted(listed)) or tuple(range(1, self.grid.max_block_hours + 1))
-            self._hours_by_node[node] = known
+            pools = [self.pools[name] for name in self.pools_of(node)]
+            listed = {size for pool in pools for size in pool.gpus or (node.slots,)}
+            fitting = {size for size in listed if size <= node.slots}
+            known = tuple(sorted(fitting)) if pools else (node.slots,)
+            self._sizes_by_node[node] = known
         return known
 
-    def lengths(self, node: NodeRef) -> tuple[int, ...]:
-        """Return the block lengths on the node at any time of day, ascending."""
+    def pools_for(self, node: NodeRef, num_slots: int | None = None) -> tuple[str, ...]:
+        """Return the names of the node's pools that sell leases of this size, None being all of it.
+
+        If none does, all pools of the node: such a lease was granted by other rules.
+        """
+        key = (node, num_slots)
+        known = self._pools_by_size.get(key)
+        if known is None:
+            size = node.size(num_slots)
+            mine = self.pools_of(node)
+            selling = (name for name in mine if size in (self.pools[name].gpus or (node.slots,)))
+            known = self._pools_by_size[key] = tuple(selling) or mine
+        return known
+
+    def pool_hours(self, node: NodeRef, num_slots: int | None = None) -> tuple[int, ...]:
+        """Return the lengths of blocks of this size on the node, ascending.
+
+        They hold where no band lists its own.
+        """
+        key = (node, num_slots)
+        known = self._hours_by_size.get(key)
+        if known is None:
+            pools = self.pools_for(node, num_slots)
+            listed = {hours for name in pools for hours in self.pools[name].hours}
+            known = tuple(sorted(listed)) or tuple(range(1, self.grid.max_block_hours + 1))
+            self._hours_by_size[key] = known
+        return known
+
+    def lengths(self, node: NodeRef, num_slots: int | None = None) -> tuple[int, ...]:
+        """Return the lengths of blocks of this size on the node at any time of day, ascending."""
         bands = self.bands.values()
         listed = {hours for band in bands for hours in band.hours}
         is_all_day = any(band.complement_of is not None for band in bands)
         if not is_all_day or not all(band.hours for band in bands):
-            listed.update(self.pool_hours(node))
+            listed.update(self.pool_hours(node, num_slots))
         return tuple(sorted(listed))
 
     def covers(self, pool_name: str, node: NodeRef) -> bool:
@@ -159,7 +194,15 @@ class Policy(PolicyDocument):
         return {}
 
     @cached_property
-    def _hours_by_node(self) -> dict[NodeRef, tuple[int, ...]]:
+    def _sizes_by_node(self) -> dict[NodeRef, tuple[int, ...]]:
+        return {}
+
+    @cached_property
+    def _pools_by_size(self) -> dict[tuple[NodeRef, int | None], tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def _hours_by_size(self) -> dict[tuple[NodeRef, int | None], tuple[int, ...]]:
         return {}
 
     def _local_spans(self) -> Iterator[LocalSpan]:

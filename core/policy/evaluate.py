@@ -31,6 +31,8 @@ CONSIDERED = 4
 """Multiple of the `offers`: of so many accepted starts, those that leave no gap come first."""
 HOPELESS = frozenset(
     {
+        ReasonCode.BAD_SIZE,
+        ReasonCode.SHARING_UNAVAILABLE,
         ReasonCode.NODE_DOWN,
         ReasonCode.NOT_ELIGIBLE,
         ReasonCode.CHURN,

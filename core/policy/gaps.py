@@ -3,7 +3,7 @@
 Without this rule, blocks at random places fill a node to 79 to 88 % only (a parking problem).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -35,6 +35,63 @@ def cut_up(
     if after is None:
         return 1 + (left > timedelta()), timedelta.max
     return (left > timedelta()) + (after > end), left + (after - end)
+
+
+def hours_made_dead(
+    free: Sequence[int],
+    block: range,
+    *,
+    size: int,
+    shapes: Collection[tuple[int, int]],
+    never_leave: Collection[int] = (),
+) -> int:
+    """Return the hours that a block of `size` slots makes dead: with free slots, and no use.
+
+    `free` has the free slots of each hour, far enough around the block, and `shapes` the slots and
+    hours of every block that may be booked. An hour is dead if slots are free in it and no such
+    block covers it any more. With `never_leave`, only runs of so many dead hours count. 0 also if
+    every block of this size over the same hours makes as many hours dead.
+    """
+    before = _dead(free, shapes)
+
+    def cost(hours: range) -> int:
+        left = [slots - size if at in hours else slots for at, slots in enumerate(free)]
+        return _counted(sorted(_dead(left, shapes) - before), never_leave)
+
+    lost = cost(block)
+    if not lost:
+        return 0
+    lengths = {hours for slots, hours in shapes if slots == size}
+    others = (
+        range(start, start + hours)
+        for hours in lengths
+        for start in range(max(0, block.start - hours + 1), min(block.stop, len(free) - hours + 1))
+    )
+    fitting = (one for one in others if all(free[at] >= size for at in one))
+    return 0 if lost <= min(map(cost, fitting), default=lost) else lost
+
+
+def _dead(free: Sequence[int], shapes: Collection[tuple[int, int]]) -> set[int]:
+    """Return the hours with free slots that no block of these shapes can cover."""
+    covered: set[int] = set()
+    for slots, hours in shapes:
+        run = 0
+        for at, left in enumerate(free):
+            run = run + 1 if left >= slots else 0
+            if run >= hours:
+                covered.update(range(at - hours + 1, at + 1))
+    return {at for at, left in enumerate(free) if left > 0 and at not in covered}
+
+
+def _counted(dead: Sequence[int], never_leave: Collection[int]) -> int:
+    """Return the number of these hours; with `never_leave`, only those in runs of such a length."""
+    runs: list[int] = []
+    for at, hour in enumerate(dead):
+        if at and dead[at - 1] == hour - 1:
+            runs[-1] += 1
+        else:
+            runs.append(1)
+    return sum(run for run in runs if not never_leave or run in never_leave)
 
 
 def lost_beside(

@@ -15,6 +15,8 @@ from core.reasons import QUOTA, ReasonCode
 CODES = frozenset(
     {
         ReasonCode.BAD_BLOCK_LENGTH,
+        ReasonCode.BAD_SIZE,
+        ReasonCode.SHARING_UNAVAILABLE,
         ReasonCode.CROSSES_BAND,
         ReasonCode.NOT_ELIGIBLE,
         ReasonCode.COHORT_DAY,
@@ -27,7 +29,7 @@ CODES = frozenset(
 
 
 class Kinds:
-    """Mapping from start to the kind of a block, of one length on nodes of the same pools."""
+    """Mapping from start to the kind of a block, of one length and size on nodes that are alike."""
 
     def __init__(self, policy: Policy, length: timedelta) -> None:
         self._known: dict[datetime, int] = {}
@@ -60,13 +62,16 @@ class Kinds:
         )
 
 
-def kinds_of(policy: Policy, node: NodeRef, length: timedelta) -> Kinds:
-    """Return the kinds of blocks of this length on that node, by start.
+def kinds_of(
+    policy: Policy, node: NodeRef, length: timedelta, *, num_slots: int | None = None
+) -> Kinds:
+    """Return the kinds of blocks of this length and size on that node, by start.
 
     They do not hold for people with exceptions, nor for a block that touches a lease of the same
     person on the same node: both may be counted as one.
     """
-    key = ("kinds", policy.pools_of(node), length)
+    alike = (policy.pools_of(node), node.slots, node.sharing, num_slots)
+    key = ("kinds", alike, length)
     return policy.memory.recall(key, policy.times, lambda: Kinds(policy, length))
 
 

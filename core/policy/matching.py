@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 
 ALL = "all"
 
@@ -16,19 +17,24 @@ class CountedLease:
     hours: int
     start: datetime
     end: datetime
+    gpus: int = 1
 
 
 @dataclass(frozen=True)
 class Room:
-    """Room for one lease of at most `hours` on a node of one of the pools."""
+    """Room for one lease of at most `hours` and `gpus` on a node of one of the pools."""
 
     pools: tuple[str, ...]
     hours: int
+    gpus: int | None = None
+    """Most GPUs that the lease may have; None for no limit."""
 
     def takes(self, lease: CountedLease) -> bool:
         """Return True if the lease fits in here."""
-        return lease.hours <= self.hours and (
-            ALL in self.pools or any(pool in self.pools for pool in lease.pools)
+        return (
+            lease.hours <= self.hours
+            and (self.gpus is None or lease.gpus <= self.gpus)
+            and (ALL in self.pools or any(pool in self.pools for pool in lease.pools))
         )
 
 
@@ -62,7 +68,7 @@ def _match(leases: Sequence[CountedLease], rooms: Sequence[Room]) -> tuple[int, 
 
     Uses augmenting paths (Kuhn 1955), tightest room first, so that the widest stay free.
     """
-    order = sorted(range(len(rooms)), key=lambda at: (rooms[at].hours, _width(rooms[at])))
+    order = sorted(range(len(rooms)), key=lambda at: _tightness(rooms[at]))
     guest: dict[int, int] = {}
 
     def settle(lease: int, tried: set[int]) -> bool:
@@ -79,5 +85,6 @@ def _match(leases: Sequence[CountedLease], rooms: Sequence[Room]) -> tuple[int, 
     return unhoused, tuple(room for at, room in enumerate(rooms) if at not in guest)
 
 
-def _width(room: Room) -> int:
-    return 1_000 if ALL in room.pools else len(room.pools)
+def _tightness(room: Room) -> tuple[float, int, int]:
+    width = 1_000 if ALL in room.pools else len(room.pools)
+    return inf if room.gpus is None else room.gpus, room.hours, width

@@ -1,4 +1,4 @@
-"""Quotas: alternatives of slots, caps of node-hours, and the rest of both. Pure."""
+"""Quotas: alternatives of slots, caps of hours, and the rest of both. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,8 @@ from core.policy.case import Case, QuotaUse
 from core.policy.document import Policy
 from core.policy.matching import ALL, CountedLease, Room, rooms_left
 from core.policy.sections import Quota, QuotaChoice, QuotaPeriod, QuotaScope, QuotaSlot
-from core.policy.verdict import Reason, Remainder, RemainingBlock
+from core.policy.verdict import HourUnit, Reason, Remainder, RemainingBlock
+from core.policy.words import gpus_text
 from core.reasons import ReasonCode, quota_code
 from core.states import LeaseState
 
@@ -32,7 +33,7 @@ def slots(case: Case) -> Iterator[Reason]:
     yield from case.remembered(quota.scope, key, lambda: tuple(_slots(case, name, quota, extra)))
 
 
-def _shape_asked(case: Case, quota: Quota) -> CountedLease | tuple[tuple[str, ...], int]:
+def _shape_asked(case: Case, quota: Quota) -> CountedLease | tuple[tuple[str, ...], int, int]:
     """Return the part of the request that the slots depend on.
 
     Its times belong to it only where leases may not overlap and another counted one does.
@@ -42,7 +43,7 @@ def _shape_asked(case: Case, quota: Quota) -> CountedLease | tuple[tuple[str, ..
         others = (use.counted for use in case.uses(quota.scope))
         if any(one.start < mine.end and mine.start < one.end for one in others):
             return mine
-    return mine.pools, mine.hours
+    return mine.pools, mine.hours, mine.gpus
 
 
 def _slots(case: Case, name: str, quota: Quota, extra: int) -> Iterator[Reason]:
@@ -82,28 +83,28 @@ def _slots(case: Case, name: str, quota: Quota, extra: int) -> Iterator[Reason]:
 
 
 def caps(case: Case) -> Iterator[Reason]:
-    """Refuse a request that exceeds a cap of node-hours."""
+    """Refuse a request that exceeds a cap of node-hours or GPU-hours."""
     if not case.is_charged:
         return
     for quota in case.policy.quotas.values():
         code = ReasonCode.LAB_CAP if quota.scope is QuotaScope.LAB else ReasonCode.USER_CAP
-        for band, limit in _caps_of(case, quota):
+        for band, limit, unit in _caps_of(case, quota):
             if band not in (ALL, case.place.band):
                 continue
-            used = case.used_hours(quota, band)
-            if used + case.charge.hours <= limit + case.extra(code):
+            used, asked = case.used_hours(quota, band, unit), case.charge.counted_in(unit)
+            if used + asked <= limit + case.extra(code):
                 continue
             whose = "Your lab has" if quota.scope is QuotaScope.LAB else "You have"
             what = "" if band == ALL else f"{band} "
             yield Reason(
                 code,
                 "hours",
-                f"{whose} used {used} of {limit + case.extra(code)} {what}node-hours"
-                f"{WHEN[quota.period]}; this block needs {case.charge.hours}.",
+                f"{whose} used {used} of {limit + case.extra(code)} {what}{unit}"
+                f"{WHEN[quota.period]}; this block needs {asked}.",
                 {
                     "used": used,
                     "limit": limit + case.extra(code),
-                    "asked_hours": case.charge.hours,
+                    "asked_hours": asked,
                     "band": band,
                 },
             )
@@ -118,16 +119,19 @@ def left(case: Case, *, granted: bool) -> tuple[Remainder, ...]:
     for name, quota in case.policy.quotas.items():
         if quota.one_of:
             found += _slots_left(case, name, quota, granted=granted)
-        for band, limit in _caps_of(case, quota):
-            used = case.used_hours(quota, band)
+        for band, limit, unit in _caps_of(case, quota):
+            used = case.used_hours(quota, band, unit)
             if granted and case.is_charged and band in (ALL, case.place.band):
-                used += case.charge.hours
+                used += case.charge.counted_in(unit)
             code = ReasonCode.LAB_CAP if quota.scope is QuotaScope.LAB else ReasonCode.USER_CAP
             rest = max(0, limit + case.extra(code) - used)
             what = "" if band == ALL else f"{band} "
             whose = " of your lab" if quota.scope is QuotaScope.LAB else ""
-            text = f"{rest} {what}node-hours{whose}{WHEN[quota.period]}"
-            found.append(Remainder(name, band, (), text, hours=rest))
+            text = f"{rest} {what}{unit}{whose}{WHEN[quota.period]}"
+            if unit is HourUnit.GPU:
+                found.append(Remainder(name, band, (), text, gpu_hours=rest))
+            else:
+                found.append(Remainder(name, band, (), text, hours=rest))
     return tuple(found)
 
 
@@ -150,12 +154,16 @@ def _slots_left(case: Case, name: str, quota: Quota, *, granted: bool) -> Iterat
 def _left(
     quota: str, choice: QuotaChoice, rooms: tuple[Room, ...], policy: Policy, *, by_swap: bool
 ) -> Remainder:
-    blocks = tuple(RemainingBlock(room.pools, room.hours) for room in rooms)
+    blocks = tuple(RemainingBlock(room.pools, room.hours, room.gpus) for room in rooms)
     text = _blocks_text(blocks, policy)
     if by_swap:
         text += ", in place of the present leases"
     hours = sum(block.hours for block in blocks)
-    return Remainder(quota, choice.name, blocks, text, by_swap, hours)
+    gpu_hours = [block.hours * block.gpus for block in blocks if block.gpus is not None]
+    is_limited = len(gpu_hours) == len(blocks)
+    return Remainder(
+        quota, choice.name, blocks, text, by_swap, hours, sum(gpu_hours) if is_limited else None
+    )
 
 
 def _can_be_swapped(use: QuotaUse, case: Case) -> bool:
@@ -192,20 +200,28 @@ def _as_counted(uses: Sequence[QuotaUse]) -> list[CountedLease]:
 
 
 def _as_rooms(choice: QuotaChoice) -> list[Room]:
-    return [Room(slot.pool, slot.hours) for slot in choice.slots]
+    return [Room(slot.pool, slot.hours, slot.gpus) for slot in choice.slots]
 
 
-def _caps_of(case: Case, quota: Quota) -> Iterator[tuple[str, int]]:
-    """Yield band and limit of each cap; a lab's cap does not apply to people without a lab."""
-    if quota.scope is not QuotaScope.LAB or case.request.member.lab_id is not None:
-        yield from quota.max_node_hours.items()
+def _caps_of(case: Case, quota: Quota) -> Iterator[tuple[str, int, HourUnit]]:
+    """Yield band, limit and unit of each cap.
+
+    A lab's cap does not apply to people without a lab.
+    """
+    if quota.scope is QuotaScope.LAB and case.request.member.lab_id is None:
+        return
+    limits = ((HourUnit.NODE, quota.max_node_hours), (HourUnit.GPU, quota.max_gpu_hours))
+    for unit, by_band in limits:
+        for band, limit in by_band.items():
+            yield band, limit, unit
 
 
 # ------------------------------------------------------------------------------------- in words
 
 
 def _slots_text(wanted: Sequence[QuotaSlot], policy: Policy) -> str:
-    return _blocks_text([RemainingBlock(slot.pool, slot.hours) for slot in wanted], policy)
+    blocks = [RemainingBlock(slot.pool, slot.hours, slot.gpus) for slot in wanted]
+    return _blocks_text(blocks, policy)
 
 
 def _blocks_text(blocks: Sequence[RemainingBlock], policy: Policy) -> str:
@@ -217,7 +233,9 @@ def _blocks_text(blocks: Sequence[RemainingBlock], policy: Policy) -> str:
     for block, number in Counter(blocks).items():
         count = NUMBERS[number] if number < len(NUMBERS) else str(number)
         noun = "block" if number == 1 else "blocks"
-        parts.append(f"{count} {block.hours}-hour {noun} on {_pools_text(block.pools, policy)}")
+        size = "" if block.gpus is None else f" of {gpus_text(block.gpus)}"
+        where = _pools_text(block.pools, policy)
+        parts.append(f"{count} {block.hours}-hour {noun}{size} on {where}")
     return " and ".join(parts)
 
 
@@ -233,5 +251,6 @@ def _pools_text(pools: Sequence[str], policy: Policy) -> str:
 
 
 def _use_text(use: QuotaUse) -> str:
-    node = use.facts[0].node.name
-    return f"{use.hours} h on {node}"
+    fact = use.facts[0]
+    size = f" of {gpus_text(fact.size)}" if fact.size < fact.node.slots else ""
+    return f"{use.hours} h{size} on {fact.node.name}"

@@ -12,16 +12,14 @@ from core.policy import quotas
 from core.policy.bands import Crossing
 from core.policy.case import Case
 from core.policy.document import Policy, Window
-from core.policy.gaps import lost_beside
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
+from core.policy.lost_hours import lost_hours
 from core.policy.sections import DAYS, BackToBack, GapMode
-from core.policy.verdict import (
-    LeaseFact,
-    Reason,
-    RequestKind,
-)
+from core.policy.slots import free_slots
+from core.policy.verdict import LeaseFact, Reason, RequestKind
+from core.policy.words import gpus_text
 from core.reasons import ReasonCode
-from core.states import LIVE_LEASE, LeaseState
+from core.states import LIVE_LEASE, LeaseState, Sharing
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,34 @@ def _length(case: Case) -> Iterator[Finding]:
         limit=limit,
         allowed=", ".join(str(length) for length in allowed),
     )
+
+
+# ------------------------------------------------------------------------------------------ size
+
+
+def _size(case: Case) -> Iterator[Finding]:
+    node, size = case.request.node, case.request.size
+    allowed = case.policy.sizes(node)
+    if size not in allowed:
+        said = " or ".join(str(number) for number in allowed)
+        yield _refusal(
+            ReasonCode.BAD_SIZE,
+            "gpus",
+            f"A lease on {node.name}, which has {gpus_text(node.slots)}, has "
+            f"{said or 'more than that'}, not {size}.",
+            asked=size,
+            limit=node.slots,
+            allowed=", ".join(str(number) for number in allowed),
+        )
+    elif case.is_part and node.sharing is Sharing.NONE:
+        yield _refusal(
+            ReasonCode.SHARING_UNAVAILABLE,
+            "gpus",
+            f"{node.name} cannot keep the jobs of two owners apart, so it is leased whole. "
+            f"Book all {gpus_text(node.slots)} of it, or another node.",
+            asked=size,
+            limit=node.slots,
+        )
 
 
 # ------------------------------------------------------------------------------------------ when
@@ -240,17 +266,33 @@ def _node(case: Case) -> Iterator[Finding]:
     name = case.request.node.name
     if not case.situation.node_available:
         yield _refusal(ReasonCode.NODE_DOWN, "node", f"{name} cannot be leased now.")
-    for span in case.holds:
-        # The past part of the current hour belongs to nobody.
-        if span.start < case.end and span.end > max(case.start, case.now):
-            yield _refusal(
-                ReasonCode.NODE_TAKEN,
-                "start",
-                f"{name} is held from {case.show(span.start)} to {case.show(span.end)}.",
-                held_from=case.stamp(span.start),
-                held_until=case.stamp(span.end),
-            )
-            return
+    slots, size = case.request.node.slots, case.request.size
+    start = max(case.start, case.now)  # the past part of the current hour belongs to nobody
+    is_whole = case.request.num_slots is None  # leased with the slots that are out of service
+    fit = slots if is_whole else slots - case.situation.out_of_service
+    free = free_slots(case.holds, of=fit, start=start, end=case.end)
+    if free >= size:
+        return
+    over = [span for span in case.holds if span.start < case.end and span.end > start]
+    whole = next((span for span in over if case.request.node.size(span.num_slots) >= slots), None)
+    if whole is not None:
+        yield _refusal(
+            ReasonCode.NODE_TAKEN,
+            "start",
+            f"{name} is held from {case.show(whole.start)} to {case.show(whole.end)}.",
+            held_from=case.stamp(whole.start),
+            held_until=case.stamp(whole.end),
+        )
+    else:
+        verb = "is" if free == 1 else "are"
+        yield _refusal(
+            ReasonCode.NODE_TAKEN,
+            "start",
+            f"{free} of {gpus_text(slots)} of {name} {verb} free from {case.show(start)} to "
+            f"{case.show(case.end)}; this block needs {size}.",
+            free_gpus=free,
+            asked=size,
+        )
 
 
 def _own(case: Case) -> Iterator[Finding]:
@@ -326,6 +368,8 @@ def _adjacency(case: Case) -> Iterator[Finding]:
             f"You have a lease on {case.request.node.name} adjacent to this one. Leave a "
             "break between them.",
         )
+    if case.is_part:  # leases at the same time do not follow each other
+        same = [f for f in same if f.end <= case.start or f.start >= case.end]
     close = [f for f in same if f.start - case.end < rest and case.start - f.end < rest and rest]
     if close and not (touching and rule.same_user_back_to_back is not BackToBack.FORBID):
         minutes = rule.cooldown_min
@@ -341,14 +385,7 @@ def _gap(case: Case) -> Iterator[Finding]:
     rule = case.policy.gaps
     if rule.mode is GapMode.OFF or case.end <= case.start:
         return
-    run = _free_run(case)
-    lost = lost_beside(
-        case.start,
-        case.end,
-        run,
-        lengths=_lengths(case, run),
-        never_leave=rule.never_leave_hours,
-    )
+    lost = lost_hours(case)
     if lost:
         hours = "hour" if lost == 1 else "hours"
         yield Finding(
@@ -364,32 +401,6 @@ def _gap(case: Case) -> Iterator[Finding]:
         )
 
 
-def _free_run(case: Case) -> tuple[datetime | None, datetime | None]:
-    """Return the free hours around the block; None for a side without a bound, or in the past."""
-    firsts = [span.end for span in case.holds if span.end <= case.start]
-    lasts = [span.start for span in case.holds if span.start >= case.end]
-    for window in case.windows:
-        if window.start <= case.start and case.end <= window.end:
-            firsts.append(window.start)
-            lasts.append(window.end)
-    first = max(firsts, default=None)
-    anchor = case.policy.grid.anchor
-    if first is not None and first < case.earliest_start:
-        first = None  # hours that begin too soon are lost to time, not to this block
-    return first and hour_ceiling(first, anchor), min(lasts, default=None)
-
-
-def _lengths(case: Case, run: tuple[datetime | None, datetime | None]) -> tuple[int, ...]:
-    """Return the lengths of blocks that may fill the run.
-
-    Those of a band count wherever the run touches it.
-    """
-    lengths = set(case.pool_hours)
-    for name in case.policy.clock.touched(run[0] or case.start, run[1] or case.end):
-        lengths |= set(case.policy.bands[name].hours)
-    return tuple(sorted(lengths))
-
-
 # --------------------------------------------------------------------------- walk-ins, extensions
 
 
@@ -400,7 +411,17 @@ def _walk_in(case: Case) -> Iterator[Finding]:
         yield _refusal(
             ReasonCode.WALK_IN_REFUSED, "node", f"{node} does not allow walk-ins. Book it first."
         )
-    elif rule.max_hours is not None:
+        return
+    if rule.max_gpus is not None and case.request.size > rule.max_gpus:
+        yield _refusal(
+            ReasonCode.BAD_SIZE,
+            "gpus",
+            f"A walk-in on {node} may have at most {gpus_text(rule.max_gpus)}, and this one needs "
+            f"{case.request.size}. Use fewer ranks, or book a block.",
+            limit=rule.max_gpus,
+            asked=case.request.size,
+        )
+    if rule.max_hours is not None:
         usable_h = (case.usable_end - case.start) / HOUR
         if usable_h > rule.max_hours:
             yield _refusal(
@@ -477,6 +498,7 @@ RULES: dict[RequestKind, tuple[Rule, ...]] = {
     RequestKind.BOOKING: (
         _grid,
         _length,
+        _size,
         _moment,
         _window,
         _crossing,
@@ -492,6 +514,7 @@ RULES: dict[RequestKind, tuple[Rule, ...]] = {
     ),
     RequestKind.WALK_IN: (
         _walk_in,
+        _size,
         _window,
         _crossing,
         _who,

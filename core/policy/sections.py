@@ -11,6 +11,7 @@ from core.policy.bands import Crossing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Hours = Annotated[int, Field(ge=1, le=168)]
+Gpus = Annotated[int, Field(ge=1, le=64)]
 Count = Annotated[int, Field(ge=0, le=10_000)]
 Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
@@ -134,6 +135,8 @@ class Pool(Section):
 
     nodes: NodeNames | None = None
     class_name: Name | None = Field(default=None, alias="class")
+    gpus: Annotated[tuple[Gpus, ...], Field(max_length=64)] = ()
+    """GPUs, or CPU slots, of a node that one lease may have; if empty, all of the node."""
     hours: tuple[Hours, ...] = ()
     title: str = Field(default="", max_length=80)
     """Name for people, such as `a single-GPU node`."""
@@ -172,6 +175,7 @@ class WalkIns(Section):
 
     allowed: bool = True
     max_hours: Hours | None = None
+    max_gpus: Gpus | None = None
     charged: bool = True
 
 
@@ -180,6 +184,8 @@ class QuotaSlot(Section):
 
     pool: Names
     hours: Hours
+    gpus: Gpus | None = None
+    """Most GPUs that the lease may have; None: no limit."""
 
 
 class QuotaChoice(Section):
@@ -191,13 +197,15 @@ class QuotaChoice(Section):
 
 
 class Quota(Section):
-    """A limit: alternatives of slots, or node-hours per band, or a number of leases."""
+    """A limit: alternatives of slots, hours per band, or a number of leases."""
 
     scope: QuotaScope = QuotaScope.USER
     period: QuotaPeriod = QuotaPeriod.WINDOW
     one_of: Annotated[tuple[QuotaChoice, ...], Field(max_length=20)] = ()
     max_node_hours: dict[Name, Count] = {}
     """Limits in node-hours, by band."""
+    max_gpu_hours: dict[Name, Count] = {}
+    """Limits in GPU-hours, by band; they may stand beside alternatives."""
     max_open_leases: Count | None = None
     max_future_leases: Count | None = None
     max_concurrent_leases: Annotated[int, Field(ge=1)] | None = None

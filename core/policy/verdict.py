@@ -6,12 +6,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from core.reasons import Code, ReasonCode
-from core.states import LeaseState
+from core.states import LeaseState, Sharing
 
 LIFTABLE = frozenset(
     {
         ReasonCode.BACK_TO_BACK,
         ReasonCode.BAD_BLOCK_LENGTH,
+        ReasonCode.BAD_SIZE,
         ReasonCode.COHORT_DAY,
         ReasonCode.CROSSES_BAND,
         ReasonCode.DISTINCT_TIMES,
@@ -34,6 +35,13 @@ higher one; nobody can lift the rest.
 
 Numbers = Mapping[str, int | float | str]
 """Numbers such as used, limit, next_start; times as RFC 3339 in the policy's zone."""
+
+
+class HourUnit(StrEnum):
+    """Unit in which a quota counts hours."""
+
+    NODE = "node-hours"
+    GPU = "GPU-hours"
 
 
 class RequestKind(StrEnum):
@@ -85,15 +93,27 @@ class NodeRef:
     id: str
     name: str
     class_name: str
+    slots: int = 1
+    """Number of its GPUs, or of its CPU slots if it has no GPU."""
+    sharing: Sharing = field(default=Sharing.NONE, compare=False)
+
+    def size(self, num_slots: int | None) -> int:
+        """Return a lease's number of slots; None stands for the whole node."""
+        return self.slots if num_slots is None else num_slots
 
 
 @dataclass(frozen=True)
 class Span:
-    """[start, end) in which a node is held; `lease_id` is None for maintenance and down time."""
+    """[start, end) in which slots of a node are held.
+
+    `lease_id` is None for maintenance and down time.
+    """
 
     start: datetime
     end: datetime
     lease_id: str | None = None
+    num_slots: int | None = None
+    """Number of slots; None for the whole node."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +131,12 @@ class BookingRequest:
     kind: RequestKind = RequestKind.BOOKING
     replaces: frozenset[str] = frozenset()
     """Ids of leases that stop counting if this is granted: swap, extension."""
+    num_slots: int | None = None
+    """Number of slots; None for the whole node."""
+
+    @property
+    def size(self) -> int:
+        return self.node.size(self.num_slots)
 
 
 @dataclass(frozen=True)
@@ -133,6 +159,12 @@ class LeaseFact:
     created_at: datetime
     charged_s: int | None = None
     """Seconds charged, if not all from start to end."""
+    num_slots: int | None = None
+    """Number of slots; None for the whole node."""
+
+    @property
+    def size(self) -> int:
+        return self.node.size(self.num_slots)
 
 
 @dataclass(frozen=True)
@@ -146,6 +178,8 @@ class Situation:
     """Leases of all people, the member included, that count; only the member's lab's are used."""
     holds: tuple[Span, ...] = ()
     """Live holds of the node, around the block."""
+    out_of_service: int = 0
+    """Slots of the node that are out of service: no lease of a part gets them."""
     node_available: bool = True
     """False if the node takes no leases: drained, quarantined, retired."""
     cancels_today: int = 0
@@ -169,6 +203,11 @@ class QuotaCharge:
 
     quota: str | None
     hours: int
+    gpu_hours: int = 0
+
+    def counted_in(self, unit: HourUnit) -> int:
+        """Return the hours in this unit."""
+        return self.gpu_hours if unit is HourUnit.GPU else self.hours
 
 
 @dataclass(frozen=True)
@@ -177,6 +216,8 @@ class RemainingBlock:
 
     pools: tuple[str, ...]
     hours: int
+    gpus: int | None = None
+    """Most GPUs that it may have; None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +233,8 @@ class Remainder:
     """True if it fits only in place of booked leases that have not started."""
     hours: int = 0
     """Node-hours."""
+    gpu_hours: int | None = None
+    """GPU-hours, if the quota limits GPUs."""
 
 
 @dataclass(frozen=True)

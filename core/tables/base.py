@@ -13,7 +13,16 @@ from sqlalchemy import JSON, BigInteger, Integer, MetaData, Text
 from sqlalchemy.orm import DeclarativeBase
 
 from core.database.database import EnumText, UtcDateTime
-from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome, Phase
+from core.states import (
+    AttemptState,
+    Desired,
+    JobState,
+    LeaseState,
+    NodeState,
+    Outcome,
+    Phase,
+    Sharing,
+)
 from core.tables.kinds import (
     AppointmentKind,
     AppointmentState,
@@ -23,6 +32,7 @@ from core.tables.kinds import (
     OccupancyKind,
     OfferState,
     Role,
+    SlotState,
     TokenKind,
     WaitState,
 )
@@ -54,6 +64,8 @@ ENUMS: tuple[type[StrEnum], ...] = (
     Outcome,
     Phase,
     Role,
+    Sharing,
+    SlotState,
     StudyKind,
     TokenKind,
     WaitState,

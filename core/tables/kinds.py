@@ -112,6 +112,16 @@ class OccupancyKind(StrEnum):
     DOWN = "down"
 
 
+class SlotState(StrEnum):
+    """State of a slot of a node: a GPU, or a CPU slot."""
+
+    READY = "ready"
+    DIRTY = "dirty"
+    """Not known to be clean after its last job; no lease gets it until its node says that it is."""
+    QUARANTINED = "quarantined"
+    """Slot out of service: its GPU is not fit for jobs, or staff have taken it out."""
+
+
 class RowResult(StrEnum):
     """State of a row of a clean-up."""
 

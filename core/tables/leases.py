@@ -27,13 +27,14 @@ from core.tables.kinds import (
 
 
 class Lease(Base):
-    """The exclusive use of a node by one user for hour blocks."""
+    """The exclusive use of a node, or of some of its slots, by one user for hour blocks."""
 
     __tablename__ = "leases"
     __table_args__ = (
         CheckConstraint(one_of("state", LeaseState), name="state"),
         CheckConstraint(one_of("kind", LeaseKind), name="kind"),
         CheckConstraint("hold_start < hold_end", name="hold"),
+        CheckConstraint("num_slots > 0", name="num_slots"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -44,6 +45,8 @@ class Lease(Base):
     reason: Mapped[str] = mapped_column(default="")
     hold_start: Mapped[datetime]
     hold_end: Mapped[datetime]
+    num_slots: Mapped[int | None]
+    """Number of slots that were asked for; None: the whole node."""
     grace_s: Mapped[int]
     """Seconds taken off the end of the hold; the rest is usable. Stored per row: a changed policy
     does not change the hours of existing leases."""
@@ -121,6 +124,7 @@ class Wait(Base):
     __tablename__ = "waitlist"
     __table_args__ = (
         CheckConstraint(one_of("state", WaitState), name="state"),
+        CheckConstraint("num_slots > 0", name="num_slots"),
         Index("ix_waitlist_state_place", "state", "queued_at"),
     )
 
@@ -131,6 +135,8 @@ class Wait(Base):
     first_start: Mapped[datetime]
     last_start: Mapped[datetime]
     hours: Mapped[int]
+    num_slots: Mapped[int | None]
+    """Number of slots of one node; None: a whole node."""
     priority: Mapped[bool] = mapped_column(default=False)
     """True if a fault has taken a lease from this user: served first."""
     state: Mapped[WaitState]
@@ -147,6 +153,7 @@ class Offer(Base):
     __table_args__ = (
         CheckConstraint(one_of("state", OfferState), name="state"),
         CheckConstraint("hold_start < hold_end", name="hold"),
+        CheckConstraint("num_slots > 0", name="num_slots"),
         Index("ix_offers_state_expires_at", "state", "expires_at"),
     )
 
@@ -156,6 +163,8 @@ class Offer(Base):
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
     hold_start: Mapped[datetime]
     hold_end: Mapped[datetime]
+    num_slots: Mapped[int | None]
+    """Number of slots; None: the whole node."""
     state: Mapped[OfferState]
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("leases.id"))
     """Lease that it became, if accepted."""
@@ -201,15 +210,19 @@ class CalendarFeed(Base):
 
 
 class Occupancy(Base):
-    """Hold of a whole node from `hold_start` to `hold_end`; the database refuses live overlaps.
+    """Hold of a node, or of some of its slots, from `hold_start` to `hold_end`.
 
-    PostgreSQL: exclusion constraint `one_holder`; SQLite: triggers of the same name (migrations).
+    The database refuses a live row with which more slots would be held, at any moment of it, than
+    the node has: by triggers named `one_holder` (migrations). They let rows of kind `down` pass,
+    which state a fact, and changes that only shrink a hold. A migration that copies this table on
+    SQLite has to make the triggers again.
     """
 
     __tablename__ = "occupancy"
     __table_args__ = (
         CheckConstraint(one_of("kind", OccupancyKind), name="kind"),
         CheckConstraint("hold_start < hold_end", name="hold"),
+        CheckConstraint("num_slots > 0", name="num_slots"),
         Index("ix_occupancy_node_hold", "node_id", "hold_end"),
         Index("ix_occupancy_hold_end", "hold_end"),
     )
@@ -222,4 +235,6 @@ class Occupancy(Base):
     kind: Mapped[OccupancyKind]
     hold_start: Mapped[datetime]
     hold_end: Mapped[datetime]
+    num_slots: Mapped[int | None]
+    """Number of slots held; None: the whole node."""
     live: Mapped[bool] = mapped_column(default=True)

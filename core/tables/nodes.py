@@ -3,7 +3,6 @@
 from datetime import datetime
 
 from sqlalchemy import (
-    JSON,
     CheckConstraint,
     ColumnElement,
     ForeignKey,
@@ -16,8 +15,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.base.node_names import folded
-from core.states import NodeState
+from core.states import NodeState, Sharing
 from core.tables.base import Base, Document, one_of
+from core.tables.kinds import SlotState
 
 
 class NodeClass(Base):
@@ -39,6 +39,7 @@ class Node(Base):
     __tablename__ = "nodes"
     __table_args__ = (
         CheckConstraint(one_of("state", NodeState), name="state"),
+        CheckConstraint(one_of("sharing", Sharing), name="sharing"),
         # A migration that copies this table on SQLite has to make this index again.
         Index("ix_nodes_folded_name", func.lower(text("name")), unique=True),
     )
@@ -49,6 +50,9 @@ class Node(Base):
     state: Mapped[NodeState]
     reason: Mapped[str] = mapped_column(default="")
     """Reason for its state, in a sentence."""
+    slots: Mapped[int] = mapped_column(default=1, server_default="1")
+    """Slots of its class, against which holds are counted: a GPU that fails does not change it."""
+    sharing: Mapped[Sharing] = mapped_column(default=Sharing.NONE, server_default="none")
     inventory: Mapped[Document]
     """`core.wire.messages.Inventory`"""
     telemetry: Mapped[Document | None]
@@ -59,9 +63,7 @@ class Node(Base):
     incarnation: Mapped[str] = mapped_column(default="")
     """Changes with every start of the worker."""
     clean: Mapped[bool] = mapped_column(default=False)
-    """True if the node last reported that no process of a finished attempt is left on it."""
-    unfit_slots: Mapped[list[int]] = mapped_column(JSON, default=list, server_default="[]")
-    """Slots whose GPU is not fit for jobs, as the inventory tells with the reasons."""
+    """True if none of its slots is dirty: a heartbeat that changes nothing does not read them."""
     last_seen_at: Mapped[datetime | None]
     unreachable_since: Mapped[datetime | None]
     """Start of its silence: a condition, not a state. The node's jobs may still run."""
@@ -76,6 +78,27 @@ class Node(Base):
     def goes_by(cls, id_or_name: str) -> ColumnElement[bool]:
         """Return the condition that `id_or_name` is the node's id or name."""
         return or_(cls.id == id_or_name, cls.is_called(id_or_name))
+
+
+class NodeSlot(Base):
+    """One slot of a node: a GPU, or a CPU slot. Written by `core.leases.node_slots` alone."""
+
+    __tablename__ = "node_slots"
+    __table_args__ = (CheckConstraint(one_of("state", SlotState), name="state"),)
+
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    slot: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    device_uuid: Mapped[str] = mapped_column(default="", server_default="")
+    """UUID of its GPU, by which its state goes with it; empty for a CPU slot."""
+    link_group: Mapped[int | None]
+    """Number of the group of slots that it shares NVLink bridges with; None: of no such group."""
+    state: Mapped[SlotState]
+    reason: Mapped[str] = mapped_column(default="", server_default="")
+    """Reason why it is out of service, in a sentence."""
+    set_by: Mapped[str | None]
+    """Id of the person who took it out of service, or of its node, which reported it unfit."""
+    lease_id: Mapped[str | None] = mapped_column(ForeignKey("leases.id"), index=True)
+    """Lease that has it now."""
 
 
 class NodeProof(Base):

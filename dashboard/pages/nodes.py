@@ -10,7 +10,7 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.sentences import nodes_sentence
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import GpuReading, Node, Telemetry
+from trainyard.views import GpuReading, Node, Slot, Telemetry
 
 # What staff may do, by a node's state; the API has the last word.
 ACTS = {
@@ -68,6 +68,7 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "classes": sorted({node.node_class for node in nodes}),
         "acts": ACTS,
         "unfit": unfit,
+        "out_of_use": out_of_use,
         "throttled": throttled,
         "reading": reading,
         "words": WORDS,
@@ -85,6 +86,12 @@ def unfit(node: Node) -> list[Mapping[str, object]]:
     """The GPUs of a node that get no jobs, with their health and its reason."""
     gpus = node.inventory.get("gpus", [])
     return [gpu for gpu in gpus if gpu.get("health", "healthy") != "healthy"]
+
+
+def out_of_use(node: Node) -> list[Slot]:
+    """The slots of a node on which no job starts now, without those that `unfit` names."""
+    told = {gpu["index"] for gpu in unfit(node)}
+    return [slot for slot in node.slots if slot.state != "ready" and slot.slot not in told]
 
 
 def throttled(telemetry: Telemetry) -> set[int]:

@@ -18,6 +18,8 @@ from core.base.words import clock
 from core.leases import leases, waitlist
 from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
+from core.policy.slots import free_slots
+from core.policy.verdict import Span
 from core.reasons import ReasonCode
 from core.states import LeaseState, NodeState
 from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind
@@ -136,13 +138,17 @@ def let_go(session: Session, world: Snapshot) -> int:
         node = world.nodes[hold.node_id]
         if hold.kind is not OccupancyKind.DOWN or not node.heard or not node.clean:
             continue
-        if world.attempts_on(node.id):
+        running = world.attempts_on(node.id)
+        if hold.num_slots is not None:
+            running = [one for one in running if one.lease_id == hold.lease_id]
+        if running:
             continue
         row = session.scalars(
             select(Occupancy).where(
                 Occupancy.node_id == node.id,
                 Occupancy.kind == OccupancyKind.DOWN,
                 Occupancy.hold_start == hold.start,
+                Occupancy.lease_id == hold.lease_id,
                 Occupancy.live,
             )
         ).first()
@@ -156,19 +162,25 @@ def _spares(world: Snapshot, lease: LeaseSnapshot, given: set[str]) -> Iterator[
     """Yield the nodes of the lease's class that are free until it ends, sorted by name."""
     class_name = world.nodes[lease.node_id].class_name
     start = max(world.now, lease.hold_start)
-    held = {
-        hold.node_id for hold in world.holds if hold.start < lease.hold_end and hold.end > start
-    }
+    spans: dict[str, list[Span]] = {}
+    for hold in world.holds:
+        span = Span(hold.start, hold.end, hold.lease_id, hold.num_slots)
+        spans.setdefault(hold.node_id, []).append(span)
     for node in sorted(world.nodes.values(), key=lambda one: one.name):
-        fits = node.class_name == class_name and node.usable and node.clean and not node.unfit
-        is_free = node.id not in held | given | {lease.node_id}
-        if fits and is_free and not world.attempts_on(node.id):
+        if node.class_name != class_name or not node.usable or node.id in given | {lease.node_id}:
+            continue
+        held, fit = spans.get(node.id, []), node.slots - len(node.unfit)
+        free = free_slots(held, of=fit, start=start, end=lease.hold_end)
+        ready = fit - len(node.dirty | world.held_slots(node))
+        if min(free, ready) >= (lease.num_slots or node.slots) and (
+            lease.num_slots is not None or (node.clean and not world.attempts_on(node.id))
+        ):
             yield node
 
 
 def _move(session: Session, lease: Lease, rescue: LeaseMove, now: datetime) -> None:
     node = session.get_one(Node, rescue.to.id)
-    if node.state is not NodeState.READY or not node.clean:
+    if node.state is not NodeState.READY or (lease.num_slots is None and not node.clean):
         return
     message = f"Moved to {node.name}: {rescue.trouble.why}"
     leases.move(session, lease, node, now=now, message=message, actor=ACTOR)

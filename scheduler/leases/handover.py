@@ -1,4 +1,4 @@
-"""Life cycle of leases: a node is handed to the next lease only after it was left clean.
+"""Life cycle of leases: slots are handed to the next lease only after they were left clean.
 
 `due` decides, purely, from a snapshot; `carry_out` writes one move in one transaction that checks
 again. A move that has become wrong meanwhile changes nothing and is decided anew in the next cycle.
@@ -6,7 +6,7 @@ A move at a certain time follows from an appointment of the lease, which is clai
 and kept with it; a move that waits for a clean node follows from the node.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from core.base.words import clock, in_words
 from core.jobs.stopping import stop_guests, stop_jobs
 from core.leases import adjacent as touching
-from core.leases import appointments, leases, settlement
+from core.leases import appointments, leases, node_slots, settlement
 from core.leases.appointments import Due
 from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
@@ -31,6 +31,7 @@ from core.transitions import advance, say
 from scheduler.leases import succession
 from scheduler.queue.sentences import unavailable
 from scheduler.snapshot import LeaseSnapshot, NodeSnapshot, Snapshot
+from strategies.plan.words import counted
 
 ACTOR = "scheduler"
 RUNS = (JobState.STARTING, JobState.RUNNING)  # running, and not asked to stop yet
@@ -125,14 +126,15 @@ class Recall:
 
 @dataclass(frozen=True)
 class End:
-    """active or ending -> ended: the node is verified clean, and the rest of the hold is freed."""
+    """active or ending -> ended: its slots are verified clean; the rest of the hold is freed."""
 
     lease: LeaseSnapshot
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """ending -> ended, and the node -> dirty: the hold is over, and processes may be left on it."""
+    """ending -> ended, and its slots -> dirty, with the node if it had all: the hold is over, and
+    processes may be left there."""
 
     lease: LeaseSnapshot
 
@@ -329,26 +331,28 @@ def _booked(lease: LeaseSnapshot, begin: Due, world: Snapshot) -> Iterator[Move]
     if lease.hold_end <= world.now:
         yield NeverBegan(lease)
         return
-    before = next(
-        (
-            other
-            for other in world.leases.values()
-            if other.node_id == lease.node_id
-            and other.state in (LeaseState.ACTIVE, LeaseState.ENDING)
-        ),
-        None,
-    )
-    why = None
-    if not node.usable:
-        why = f"{node.name} {unavailable(node, world.now)}."
-    elif before is not None or world.attempts_on(node.id):
-        why = f"Other jobs are still leaving {node.name}."
-    elif not node.clean or len(node.unfit) >= world.classes[node.class_name].slots:
-        why = f"{node.name} {unavailable(node, world.now)}."
+    why = _why_not_yet(lease, node, world)
     if why is None:
         yield Begin(lease, begin)
     elif lease.reason != f"Begins as soon as possible. {why}":
         yield NotYet(lease, f"Begins as soon as possible. {why}")
+
+
+def _why_not_yet(lease: LeaseSnapshot, node: NodeSnapshot, world: Snapshot) -> str | None:
+    """Return the reason why a lease can't have its slots now; None if it can."""
+    held = world.held_slots(node)
+    fit = frozenset(range(node.slots)) - node.unfit
+    if lease.num_slots is None:
+        in_use = bool(held or world.attempts_on(node.id))
+        is_ready = node.clean and bool(fit)
+    else:
+        in_use = len(fit - held) < lease.num_slots <= len(fit)
+        is_ready = len(fit - held - node.dirty) >= lease.num_slots
+    if node.usable and in_use:
+        return f"Other jobs are still leaving {node.name}."
+    if node.usable and is_ready:
+        return None
+    return f"{node.name} {unavailable(node, world.now)}."
 
 
 def _node(node: NodeSnapshot, world: Snapshot) -> Iterator[Move]:
@@ -368,29 +372,43 @@ def _node(node: NodeSnapshot, world: Snapshot) -> Iterator[Move]:
 def _may_begin(session: Session, seen: LeaseSnapshot) -> bool:
     leases.lock_nodes(session, [seen.node_id])
     node = session.get_one(Node, seen.node_id)
-    return node.state is NodeState.READY and node.clean
+    lease = _lease(session, seen)
+    if lease.state is not LeaseState.BOOKED:
+        return True  # it has begun or was cancelled: its appointment tells
+    return node.state is NodeState.READY and node_slots.can_assign(session, lease)
 
 
 def _begin(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
-    node = session.get_one(Node, seen.node_id)
-    advance(
+    node, lease = session.get_one(Node, seen.node_id), _lease(session, seen)
+    begun = advance(
         session,
-        _lease(session, seen),
+        lease,
         LeaseState.ACTIVE,
         now=now,
         reason_code=ReasonCode.BEGAN,
-        message=f"{node.name} is yours until {clock(seen.usable_end, now)}.{unfit_sentence(node)}",
+        message=_yours(session, lease, node, until=clock(seen.usable_end, now)),
         actor=ACTOR,
         began_at=now,
     )
+    if begun:
+        has_slots = node_slots.assign(session, lease)
+        assert has_slots, "they were free, and the node is locked"
 
 
-def unfit_sentence(node: Node) -> str:
+def _yours(session: Session, lease: Lease, node: Node, *, until: str) -> str:
+    if lease.num_slots is not None:
+        share = f"{counted(lease.num_slots, 'slot')} of {node.name}"
+        return f"{share} {'is' if lease.num_slots == 1 else 'are'} yours until {until}."
+    unfit = unfit_sentence(node_slots.out_of_service(session, node))
+    return f"{node.name} is yours until {until}.{unfit}"
+
+
+def unfit_sentence(slots: Sequence[int]) -> str:
     """Return a sentence on a node's GPUs that are not fit for jobs; empty if all are."""
-    if not node.unfit_slots:
+    if not slots:
         return ""
-    one = len(node.unfit_slots) == 1
-    named = in_words([str(slot) for slot in node.unfit_slots])
+    one = len(slots) == 1
+    named = in_words([str(slot) for slot in slots])
     return (
         f" {'GPU' if one else 'GPUs'} {named} {'is' if one else 'are'} not fit for jobs now; the "
         "node's page says why. Jobs that fit on the others run."
@@ -504,6 +522,7 @@ def _recall(session: Session, seen: LeaseSnapshot, now: datetime) -> list[str]:
 
 
 def _give_up(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
+    leases.lock_nodes(session, [seen.node_id])
     node = session.get_one(Node, seen.node_id)
     heard = (
         "has not reported that it is clean"
@@ -512,9 +531,16 @@ def _give_up(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
     )
     message = f"The lease ended at {clock(seen.hold_end, now)} and {node.name} {heard}."
     leases.end(
-        session, _lease(session, seen), at=seen.hold_end, now=now, message=message, actor=ACTOR
+        session,
+        _lease(session, seen),
+        at=seen.hold_end,
+        now=now,
+        message=message,
+        actor=ACTOR,
+        is_clean=False,
     )
-    if node.state in (NodeState.READY, NodeState.DRAINING):
+    is_whole = seen.num_slots is None
+    if is_whole and node.state in (NodeState.READY, NodeState.DRAINING):
         advance(
             session,
             node,

@@ -11,9 +11,10 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.base.errors import HourTaken
 from core.base.words import clock
 from core.leases import adjacent as touching
-from core.leases import leases
+from core.leases import leases, node_slots
 from core.policy.grid import walk_in_end
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState
 from core.tables.jobs import Attempt, AttemptPart, Job
@@ -56,14 +57,14 @@ def go_on(
     ]
     if not left_s or len(owners) > 1 or lease.user_id in owners:
         return []
-    if node.state is not NodeState.READY or not node.clean:
+    if node.state is not NodeState.READY or not node_slots.is_clean(session, lease):
         return []
     end = min(walk_in_end(now, max(0, *left_s), lease.grace_s), until)
     if wanted_from is not None and wanted_from < end:
         return []
     try:
         _succeed(session, lease, node, owners.pop(), end=end, now=now, actor=actor)
-    except walk_ins.WalkInRefused:
+    except (walk_ins.WalkInRefused, HourTaken):
         return []
     message = (
         f"Continues on {node.name} in a walk-in of its own, until {clock(end, now)} at the "
@@ -91,6 +92,7 @@ def _succeed(
     Raises walk_ins.Refused, with nothing changed, if the policy does not allow the walk-in.
     """
     with session.begin_nested():
+        slots = node_slots.lease_slots(session, lease)
         message = f"Ended at {clock(now, now)}; the guest job in it continues."
         leases.end(session, lease, at=now, now=now, message=message, actor=actor)
         (terms,) = walk_ins.granted(session, user_id, [node], end=end, now=now)
@@ -107,6 +109,8 @@ def _succeed(
             message=f"Walk-in for the job that ran there as a guest, until {clock(end, now)} "
             "at the latest.",
             terms=terms,
+            num_slots=lease.num_slots,
+            prefer_slots=slots,
         )
         touching.pass_attempts_on(session, lease, walk_in)
     return walk_in

@@ -112,7 +112,7 @@ def read_standings(session: Session, now: datetime) -> dict[str, UserShare]:
             Lease.hold_start,
             Lease.hold_end,
             Lease.ended_at,
-            Node.class_name,
+            func.coalesce(Lease.num_slots, Node.slots),
         )
         .join(Node, Node.id == Lease.node_id)
         .where(
@@ -121,10 +121,10 @@ def read_standings(session: Session, now: datetime) -> dict[str, UserShare]:
             Lease.hold_end > now - HORIZON,
         )
     )
-    for user, lab, start, hold_end, ended_at, class_name in leases:
+    for user, lab, start, hold_end, ended_at, num_slots in leases:
         key = (user, lab or mine.get(user))
         hours = decayed_h(start, min(hold_end, ended_at or hold_end), now)
-        used[key] = used.get(key, 0.0) + hours * hardware[class_name]
+        used[key] = used.get(key, 0.0) + hours * num_slots
     accounts = [Account(user, lab, slot_h) for (user, lab), slot_h in used.items()]
     weights = {lab: weight for lab, weight in session.execute(select(Lab.id, Lab.weight))}
     return standings(accounts, slots=slots, lab_weights=weights)

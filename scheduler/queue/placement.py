@@ -313,10 +313,12 @@ def _place_in_leases(
         guests = world.guests_in(lease.id)
         if guests:
             return AfterLease(lease, guests[0], world.now + RECALLED_WITHIN)
-        slots = free.lowest(lease.node_id, job.ranks)
+        slots = free.lowest(lease, job.ranks)
         node = world.nodes[lease.node_id]
-        running = world.attempts_on(lease.node_id)
+        running = world.attempts_at(lease)
         fits = node.class_name in job.classes
+        if lease.num_slots is not None:
+            fits = fits and job.ranks <= len(lease.slots)
         if fits and slots is None and running:
             ahead = min(running, key=lambda attempt: attempt.ends_at)
             start = max(ahead.ends_at, world.now)  # its end may be overdue
@@ -350,7 +352,7 @@ def _beside_own_jobs(
         found = []
         for lease in free.walk_ins_of(job.user_id):
             node = world.nodes[lease.node_id]
-            slots = free.lowest(node.id, job.ranks)
+            slots = free.lowest(lease, job.ranks)
             running = world.attempts_in(lease.id)
             if (
                 slots is not None
@@ -387,7 +389,7 @@ def _as_guest(
         found = []
         for lease in idle:
             node = world.nodes[lease.node_id]
-            slots = free.lowest(node.id, job.ranks)
+            slots = free.lowest(lease, job.ranks)
             if (
                 slots is not None
                 and node.class_name == class_name

@@ -27,6 +27,7 @@ from scheduler.queue.placement import (
 )
 from scheduler.queue.timeline import Blocker, PossibleStart
 from scheduler.snapshot import NodeSnapshot, Snapshot, WaitingJob
+from strategies.plan.words import counted
 
 QUEUED_AGAIN = "Queued again. "
 NAMED = 3  # nodes listed by name; of more only the number is given
@@ -170,9 +171,16 @@ def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> Wait
             ReasonCode.LEASE_NODE_UNAVAILABLE,
             f"Waits for {node.name}, the node of its lease: it {unavailable(node, now)}.",
         )
-    if node.unfit and lease.state is not LeaseState.BOOKED and world.tidy(lease):
-        fit = world.classes[node.class_name].slots - len(node.unfit)
-        if fit < job.ranks:
+    if lease.state is not LeaseState.BOOKED and world.tidy(lease):
+        held = world.slots_of(lease)
+        fit = len(held - node.unfit)
+        if lease.num_slots is not None and len(held) < job.ranks:
+            return WaitingReason(
+                ReasonCode.LEASE_DOES_NOT_FIT,
+                f"Needs {counted(job.ranks, 'slot')}, but its lease has {len(held)} of "
+                f"{node.name}. Clone it with fewer ranks, or without the lease.",
+            )
+        if node.unfit and fit < job.ranks:
             return WaitingReason(
                 ReasonCode.LEASE_NODE_UNAVAILABLE,
                 f"Needs {job.ranks} slots of {node.name}, the node of its lease, but only {fit} "

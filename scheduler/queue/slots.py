@@ -28,9 +28,11 @@ class FreeSlots:
         """Return a person's active walk-ins, oldest first."""
         return self._walk_ins.get(user_id, ())
 
-    def lowest(self, node_id: str, count: int) -> tuple[int, ...] | None:
-        """Return the `count` free slots with the lowest indices; None if fewer are free."""
-        free = sorted(self._free.get(node_id, ()))
+    def lowest(self, lease: LeaseSnapshot, count: int) -> tuple[int, ...] | None:
+        """Return the `count` free slots of a lease with the lowest indices; None if fewer are
+        free."""
+        of_node = self._free.get(lease.node_id, set())
+        free = sorted(of_node if lease.num_slots is None else of_node & lease.slots)
         return tuple(free[:count]) if len(free) >= count else None
 
     def take(self, node_id: str, slots: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.jobs import attempts
-from core.leases import leases
+from core.leases import leases, node_slots
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
 from core.tables.nodes import Node
@@ -118,7 +118,7 @@ def place(database: Database, job_id: str, node_name: str = "box") -> int:
 
 
 def free(database: Database, node_name: str = "box") -> None:
-    """Do what the scheduler does after a job: end the node's leases."""
+    """Do what the scheduler does once the node is clean after a job: end the node's leases."""
     now = utc_now()
     with database.write() as session:
         node = session.scalars(select(Node).where(Node.name == node_name)).one()
@@ -126,3 +126,4 @@ def free(database: Database, node_name: str = "box") -> None:
             select(leases.Lease).where(leases.Lease.node_id == node.id)
         ).all():
             leases.end(session, lease, at=now, now=now, message="Ended.", actor="test")
+        node_slots.set_dirty(session, node, ())

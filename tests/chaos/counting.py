@@ -34,10 +34,12 @@ INVARIANTS = {
         WHERE a.state <> 'exited' AND l.state NOT IN ('active', 'ending')""",
     "an attempt was stopped before its time": """
         SELECT id, outcome FROM attempts WHERE outcome IN ('lease_ended', 'time_limit')""",
-    "two leases hold one hour of a node": """
-        SELECT one.id FROM occupancy one JOIN occupancy other
-        ON one.node_id = other.node_id AND one.id < other.id AND one.live AND other.live
-        AND one.hold_start < other.hold_end AND other.hold_start < one.hold_end""",
+    "more slots of a node are held than it has": """
+        SELECT one.id FROM occupancy one JOIN nodes n ON n.id = one.node_id
+        WHERE one.live AND one.kind <> 'down' AND n.slots < (
+            SELECT sum(coalesce(beside.num_slots, n.slots)) FROM occupancy beside
+            WHERE beside.node_id = n.id AND beside.live AND beside.kind <> 'down'
+            AND beside.hold_start <= one.hold_start AND beside.hold_end > one.hold_start)""",
     "a job succeeded without one succeeded attempt": """
         SELECT j.id FROM jobs j LEFT JOIN attempts a ON a.job_id = j.id AND a.outcome = 'succeeded'
         GROUP BY j.id, j.state HAVING (j.state = 'succeeded') <> (count(a.id) = 1)""",

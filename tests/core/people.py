@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from core.base.ids import IdKind, new_id
+from core.leases import node_slots
 from core.states import Desired, JobState, NodeState
 from core.tables.jobs import Job
 from core.tables.kinds import Role
@@ -33,6 +34,7 @@ def add_node(session: Session, name: str = "north-01", **changes: Any) -> Node:
         "id": new_id(IdKind.NODE),
         "name": name,
         "class_name": "cpu2",
+        "slots": 2,
         "state": NodeState.READY,
         "inventory": {},
         "boot_id": "boot-1",
@@ -43,6 +45,7 @@ def add_node(session: Session, name: str = "north-01", **changes: Any) -> Node:
     node = Node(**{**fields, **changes})
     session.add(node)
     session.flush()
+    node_slots.fit_out(session, node)
     return node
 
 

@@ -408,3 +408,54 @@ def test_a_charge_ends_where_others_begin_and_is_as_long_as_what_is_left() -> No
     assert charges.of([first, between]) == {
         "a": charges.Charge(NOON + 3 * HOUR, 6 * HOUR, is_whole=False, is_passed_on=False)
     }
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 8), st.integers(0, 4), st.integers(0, 4), st.integers(1, 4)),
+        max_size=8,
+    )
+)
+def test_no_more_slots_are_charged_at_any_moment_than_the_node_has(
+    blocks: list[tuple[int, int, int, int]],
+) -> None:
+    claims: list[HoursClaim] = []
+    held = [0] * 20
+    forfeited: dict[int, list[tuple[str, int]]] = {}
+    for number, (start, length, more, size) in enumerate(blocks):
+        mine = range(start, start + length)
+        if any(held[hour] + size > 4 for hour in mine):
+            continue
+        for hour in mine:
+            held[hour] += size
+        for hour in range(start + length, start + length + more):
+            forfeited.setdefault(hour, []).append((f"lease_{number}", size))
+        begins = NOON + start * HOUR
+        claims.append(
+            HoursClaim(
+                f"lease_{number}",
+                begins,
+                held_until=begins + length * HOUR,
+                forfeited_until=begins + (length + more) * HOUR,
+                forfeited_at=NOON + number * HOUR,
+                num_slots=size,
+            )
+        )
+    charged = {one.lease_id: (one.held_until - one.start) / HOUR for one in claims}
+    for hour, owners in forfeited.items():
+        billed = held[hour]
+        for lease_id, size in reversed(owners):  # the earliest given back are relieved first
+            if billed + size > 4:
+                break
+            billed += size
+            charged[lease_id] += 1
+    found = charges.of(claims, slots=4)
+    assert {lease_id: one.length / HOUR for lease_id, one in found.items()} == charged
+
+
+def test_hours_of_one_gpu_stay_charged_while_the_node_has_another_for_them() -> None:
+    given_back = HoursClaim("a", NOON, NOON, NOON + 3 * HOUR, NOON, num_slots=1)
+    others = [HoursClaim(name, NOON, NOON + 3 * HOUR, num_slots=1) for name in ("b", "c", "d")]
+    assert charges.of([given_back, *others], slots=4)["a"].is_whole
+    last = HoursClaim("e", NOON, NOON + 3 * HOUR, num_slots=1)
+    assert charges.of([given_back, *others, last], slots=4)["a"].is_passed_on

@@ -34,6 +34,7 @@ from core.base.ids import IdKind, new_id
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.database.schema import upgrade
+from core.leases import node_slots
 from core.spec.script import plan_script
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job_spec
 from core.states import AttemptState, Desired, GpuHealth, JobState, LeaseState, NodeState, Outcome
@@ -556,6 +557,7 @@ def _add_nodes(stage: Stage, session: Session) -> None:
             id=new_id(IdKind.NODE),
             name=name,
             class_name=hardware.class_name,
+            slots=hardware.slots,
             state={
                 "west-01": NodeState.QUARANTINED,
                 "cpu-01": NodeState.DRAINING,
@@ -582,6 +584,7 @@ def _add_nodes(stage: Stage, session: Session) -> None:
         )
         session.add(node)
         session.flush()
+        node_slots.fit_out(session, node, gpus)
         stage.nodes[name] = node.id
 
 

@@ -13,9 +13,10 @@ from api.jobs.schemas import JobView, PlanView
 from api.people.schemas import LinkView
 from api.sign_in.schemas import TokenMade
 from core.spec.script import plan_script
-from core.spec.spec import ScriptJobSpec
+from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import LeaseKind, Role
+from strategies.plan.planner import Plan
 from strategies.plan.spec import Float32Matmul
 from tests.dashboard.fake_api import (
     ARTIFACT,
@@ -353,15 +354,21 @@ def test_a_clone_starts_with_the_spec_of_its_job(full: FakeApi, page: TestClient
     assert "kv_heads:" not in text
 
 
-def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient) -> None:
-    answer = PlanView(
-        plans=[class_plan(spec(), planned(spec()), node_class="cpu2", ready_nodes=1)],
-        chosen="cpu2",
+def answer_of_planning(asked: JobSpec, made: Plan) -> PlanView:
+    """The answer of the plan on a platform whose only class is cpu2."""
+    may_run = made.fits and made.runnable
+    return PlanView(
+        plans=[class_plan(asked, made, node_class="cpu2", ready_nodes=1)],
+        chosen="cpu2" if may_run else None,
         predicted_start=None,
         predicted_finish=None,
         lease_end=None,
-        reason="It fits on cpu2.",
+        reason="It fits on cpu2." if may_run else "It cannot run.",
     )
+
+
+def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient) -> None:
+    answer = answer_of_planning(spec(), planned(spec()))
     api.put("/v1/jobs/plan", answer, method="POST")
     text = page.post("/jobs/plan", data={"spec": EXAMPLE.read_text()}).text
     assert "Fits cpu2" in text
@@ -378,14 +385,7 @@ def test_a_plan_shows_arithmetic_that_is_not_the_usual(api: FakeApi, page: TestC
         update={"compiles": True, "float32_matmul": Float32Matmul.TF32, "deterministic": True}
     )
     for made, shown in ((usual, False), (unusual, True)):
-        answer = PlanView(
-            plans=[class_plan(spec(), made, node_class="cpu2", ready_nodes=1)],
-            chosen="cpu2",
-            predicted_start=None,
-            predicted_finish=None,
-            lease_end=None,
-            reason="It fits on cpu2.",
-        )
+        answer = answer_of_planning(spec(), made)
         api.put("/v1/jobs/plan", answer, method="POST")
         preview = page.post("/jobs/plan", data={"spec": "x"}).text
         assert "Fits cpu2" in preview
@@ -409,14 +409,7 @@ def test_a_plan_that_cannot_run_names_the_fields_and_blocks_submit(
     api: FakeApi, page: TestClient
 ) -> None:
     odd = spec(model={"name": "gpt", "layers": 4, "width": 161, "heads": 4})
-    answer = PlanView(
-        plans=[class_plan(odd, planned(odd), node_class="cpu2", ready_nodes=1)],
-        chosen=None,
-        predicted_start=None,
-        predicted_finish=None,
-        lease_end=None,
-        reason="It cannot run.",
-    )
+    answer = answer_of_planning(odd, planned(odd))
     assert planned(odd).problems
     api.put("/v1/jobs/plan", answer, method="POST")
     text = page.post("/jobs/plan", data={"spec": "x"}).text
@@ -427,14 +420,7 @@ def test_a_plan_that_cannot_run_names_the_fields_and_blocks_submit(
 
 def test_a_plan_that_does_not_fit_says_what_would(api: FakeApi, page: TestClient) -> None:
     big = spec(model={"name": "gpt", "layers": 48, "width": 1600, "heads": 25})
-    answer = PlanView(
-        plans=[class_plan(big, planned(big), node_class="cpu2", ready_nodes=1)],
-        chosen=None,
-        predicted_start=None,
-        predicted_finish=None,
-        lease_end=None,
-        reason="It cannot run.",
-    )
+    answer = answer_of_planning(big, planned(big))
     assert planned(big).advice
     api.put("/v1/jobs/plan", answer, method="POST")
     text = page.post("/jobs/plan", data={"spec": "x"}).text
@@ -448,14 +434,7 @@ def test_a_plan_that_does_not_fit_says_what_would(api: FakeApi, page: TestClient
 def test_a_pipelines_plan_draws_its_ranks_and_its_step(api: FakeApi, page: TestClient) -> None:
     piped = spec(parallelism={"strategy": "pipeline"})
     made = planned(piped)
-    answer = PlanView(
-        plans=[class_plan(piped, made, node_class="cpu2", ready_nodes=1)],
-        chosen="cpu2",
-        predicted_start=None,
-        predicted_finish=None,
-        lease_end=None,
-        reason="It fits on cpu2.",
-    )
+    answer = answer_of_planning(piped, made)
     api.put("/v1/jobs/plan", answer, method="POST")
     text = page.post("/jobs/plan", data={"spec": "x"}).text
     assert "<b>rank 1</b><span>pipeline 1</span>" in text

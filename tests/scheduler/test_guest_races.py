@@ -18,7 +18,7 @@ from core.states import LIVE_ATTEMPT, AttemptState, LeaseState
 from core.tables.jobs import Attempt, AttemptPart
 from core.tables.kinds import LeaseKind, Role, Scope
 from core.tables.leases import Lease
-from tests.api.yard import OVERLAPS
+from tests.core.holds import OVERBOOKED
 from tests.scheduler.test_guests import OPEN, STRICT, go
 from tests.scheduler.world import World, at
 
@@ -71,7 +71,7 @@ def test_a_node_has_one_holder_and_what_runs_on_it_is_in_its_lease(world: World)
     world.cycle()
 
     with world.database.read() as session:
-        assert session.scalar(OVERLAPS) == 0
+        assert session.scalar(OVERBOOKED) == 0
         live = session.execute(
             select(Attempt, AttemptPart, Lease)
             .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)

@@ -65,6 +65,16 @@ class TownMachine(RuleBasedStateMachine):
     def book(self, node: int, ahead: int, hours: int, nodes: int, user: str) -> None:
         self.there.book(user=user, node=node, ahead=ahead, hours=hours, nodes=nodes)
 
+    @rule(
+        user=PEOPLE,
+        node=PICK,
+        ahead=st.integers(0, 18),
+        hours=st.integers(1, 3),
+        num_slots=st.sampled_from([1, 1, 2, 4]),
+    )
+    def share(self, user: str, node: int, ahead: int, hours: int, num_slots: int) -> None:
+        self.there.share(user=user, node=node, ahead=ahead, hours=hours, num_slots=num_slots)
+
     @rule(user=PEOPLE, node=PICK, hours=st.integers(1, 3))
     def stay_away(self, user: str, node: int, hours: int) -> None:
         self.there.stay_away(user=user, node=node, hours=hours)
@@ -160,7 +170,7 @@ def step(town: Town, random: Random) -> None:
     pick, other = random.randrange(1000), random.randrange(1000)
     user, hours = random.choice(USERS), random.randint(1, 3)
     ahead = random.randint(0, 18)
-    match random.randrange(17):
+    match random.randrange(19):
         case 0 | 1:
             town.submit(
                 wall=random.choice(WALLS),
@@ -173,6 +183,9 @@ def step(town: Town, random: Random) -> None:
             town.book(
                 user=user, node=pick, ahead=ahead, hours=hours, nodes=random.choice((1, 1, 2))
             )
+        case 17 | 18:
+            num_slots = random.choice((1, 1, 2, 4))
+            town.share(user=user, node=pick, ahead=ahead, hours=hours, num_slots=num_slots)
         case 16:
             town.stay_away(user=user, node=pick, hours=hours)
         case 3:

@@ -196,6 +196,7 @@ class Row:
     node_id: str = "n"
     kind: LeaseKind = LeaseKind.BOOKED
     state: LeaseState = LeaseState.BOOKED
+    num_slots: int | None = None
 
 
 @pytest.mark.parametrize(

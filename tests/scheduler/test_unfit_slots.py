@@ -1,9 +1,9 @@
 """Slots that are unfit for jobs: the others of the node are used, walk-in or lease."""
 
 import pytest
-from sqlalchemy import update
 
 from core.database.database import Database
+from core.leases import node_slots
 from core.states import LeaseState
 from core.tables.nodes import Node
 from tests.scheduler.world import World, at
@@ -16,7 +16,12 @@ def world(database: Database) -> World:
 
 def set_unfit(world: World, node_id: str, *slots: int) -> None:
     with world.database.write() as session:
-        session.execute(update(Node).where(Node.id == node_id).values(unfit_slots=list(slots)))
+        node = session.get_one(Node, node_id)
+        for slot in range(node.slots):
+            if slot in slots:
+                node_slots.quarantine(session, node, slot, reason="Sick.", by=node.id)
+            else:
+                node_slots.put_back(session, node, slot)
 
 
 def slots_of(world: World, job_id: str) -> list[list[int]]:

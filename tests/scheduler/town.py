@@ -28,7 +28,7 @@ from core.base.errors import Conflict, ServiceError
 from core.database.database import Database
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
-from core.leases import appointments, waitlist
+from core.leases import appointments, leases, node_slots, waitlist
 from core.leases.active_policies import fingerprint
 from core.leases.adjacent import stopped_with
 from core.leases.situation import Judge
@@ -49,13 +49,14 @@ from core.states import (
 )
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import AppointmentKind, LeaseKind, OfferState, Role, Scope, WaitState
-from core.tables.leases import Appointment, Lease, Occupancy, Offer, Wait
-from core.tables.nodes import Node
+from core.tables.leases import Appointment, Lease, Offer, Wait
+from core.tables.nodes import Node, NodeSlot
 from core.tables.policies import AppliedPolicy
 from core.transitions import advance
 from core.wire.messages import (
     ExitRecord,
 )
+from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import CPU2, CPU8, NOON, World
 
 # Thousands of commits, and what survives a power cut is not the question here.
@@ -126,6 +127,7 @@ class Town:
         self.schedulers = 1
         self.granted = 0
         self.stayed = 0
+        self.shared = 0
         with self.database.write() as session:
             session.add(
                 AppliedPolicy(
@@ -206,6 +208,34 @@ class Town:
             row = self.world.get_lease(lease_id)
             self.leases += self.live_together(row) or [lease_id]
             self.keeps_to_the_quotas(row)
+
+    def share(self, *, user: str, node: int, ahead: int, hours: int, num_slots: int) -> None:
+        """A block of some slots of a node; no policy sells them, and none counts them."""
+        if len(self.leases) >= LEASES:
+            return
+        node_id = list(self.fakes)[node % len(self.fakes)]
+        start = self.hour(ahead)
+
+        def work(session: Session) -> str:
+            return leases.take(
+                session,
+                user_id=self.people[user].id,
+                node=session.get_one(Node, node_id),
+                kind=LeaseKind.BOOKED,
+                start=start,
+                end=start + hours * HOUR,
+                grace_s=300,
+                now=self.world.now,
+                actor="town",
+                message="Booked.",
+                terms=leases.Terms(is_charged=False),
+                num_slots=min(num_slots, SLOTS[self.class_of[node_id]]),
+            ).id
+
+        lease_id = self.asked(work)
+        if lease_id is not None:
+            self.shared += 1
+            self.leases.append(lease_id)
 
     def stay_away(self, *, user: str, node: int, hours: int) -> None:
         """A block from the next hour on, to which nobody comes, and work of others for every node:
@@ -429,7 +459,8 @@ class Town:
                     self.exit(session, *live.pop(key), outcome, boot_id)
             fake.exits.clear()
             strays = [key for key in fake.running if key not in live]
-            node.clean = not strays and not fake.leaks
+            is_clean = not strays and not fake.leaks
+            node_slots.set_dirty(session, node, () if is_clean else range(node.slots))
             for key, (attempt, part) in live.items():
                 if attempt.state is AttemptState.STOPPING:
                     if key in fake.running:
@@ -487,27 +518,26 @@ class Town:
 
     def no_node_is_held_twice(self) -> None:
         with self.database.read() as session:
-            holds = session.execute(
-                select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end)
-                .where(Occupancy.live, Occupancy.hold_end > self.world.now - LATELY)
-                .order_by(Occupancy.node_id, Occupancy.hold_start)
-            ).all()
+            assert session.scalar(OVERBOOKED) == 0
+            assert session.scalar(SLOTS_WRONG) == 0
+            held = defaultdict(set)
+            for row in session.scalars(select(NodeSlot).where(NodeSlot.lease_id.is_not(None))):
+                held[row.lease_id, row.node_id].add(row.slot)
             live = session.execute(
                 select(AttemptPart.node_id, AttemptPart.slots, Job.user_id)
+                .add_columns(AttemptPart.lease_id, Lease.state, Lease.node_id.label("lease_on"))
                 .join(Attempt, Attempt.id == AttemptPart.attempt_id)
                 .join(Job, Job.id == Attempt.job_id)
+                .join(Lease, Lease.id == AttemptPart.lease_id)
                 .where(Attempt.state.in_(LIVE_ATTEMPT), AttemptPart.ended_at.is_(None))
             ).all()
-            active = session.scalars(
-                select(Lease.node_id).where(Lease.state == LeaseState.ACTIVE)
-            ).all()
-        for before, after in pairwise(holds):
-            assert before.node_id != after.node_id or before.hold_end <= after.hold_start
-        assert max(Counter(active).values(), default=0) <= 1
+        for part in live:
+            if part.state is not LeaseState.ENDED and part.lease_on == part.node_id:
+                assert held[part.lease_id, part.node_id].issuperset(part.slots)
         taken = Counter((part.node_id, slot) for part in live for slot in part.slots)
         assert max(taken.values(), default=0) <= 1
-        users = {(part.node_id, part.user_id) for part in live}
-        assert len(users) == len({part.node_id for part in live}), "two users share a node"
+        users = {(part.lease_id, part.user_id) for part in live}
+        assert len(users) == len({part.lease_id for part in live}), "two users share a lease"
 
     def no_sentence_names_anything_by_its_id(self) -> None:
         with self.database.read() as session:
@@ -573,12 +603,18 @@ class Town:
             return
         with self.database.read() as session:
             rows = session.execute(
-                select(Job.id, Job.user_id, Job.spec).where(Job.id.in_({key[0] for key in where}))
+                select(Job.id, Job.spec).where(Job.id.in_({key[0] for key in where}))
             ).all()
-        owner = {row.id: row.user_id for row in rows}
+            parts = session.execute(
+                select(AttemptPart.node_id, Attempt.job_id, Attempt.epoch, AttemptPart.slots)
+                .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+                .where(Attempt.job_id.in_({key[0] for key in where}))
+            ).all()
+        slots = {(node_id, job_id, epoch): on for node_id, job_id, epoch, on in parts}
         needs = {row.id: row.spec["resources"] for row in rows}
         for fake in self.fakes.values():
-            assert len({owner[job_id] for job_id, _ in fake.running}) <= 1
+            used = [slot for key in fake.running for slot in slots[fake.id, *key]]
+            assert len(used) == len(set(used)), "two trainings on one slot"
             ranks = sum(needs[job_id]["ranks_per_node"] for job_id, _ in fake.running)
             assert ranks <= SLOTS[self.class_of[fake.id]]
         # One on several nodes trains only while it runs on all of them.

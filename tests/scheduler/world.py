@@ -11,7 +11,7 @@ from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
-from core.leases import leases
+from core.leases import leases, node_slots
 from core.leases.active_policies import fingerprint
 from core.leases.appointments import NoShow
 from core.leases.leases import Terms
@@ -46,6 +46,7 @@ from strategies.plan.planner import plan
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)
 CPU8 = Hardware(class_name="cpu8", device="cpu", slots=8, memory_gib=32.0)
+CLASSES = {hardware.class_name: hardware for hardware in (CPU2, CPU8)}
 
 
 @dataclass
@@ -85,7 +86,7 @@ class World:
                         created_at=now,
                     )
                 )
-            for hardware in (CPU2, CPU8):
+            for hardware in CLASSES.values():
                 session.add(
                     NodeClass(name=hardware.class_name, hardware=hardware.model_dump(mode="json"))
                 )
@@ -125,6 +126,7 @@ class World:
                 id=new_id(IdKind.NODE),
                 name=name,
                 class_name=class_name,
+                slots=CLASSES[class_name].slots,
                 state=state,
                 reason="",
                 inventory={},
@@ -135,6 +137,8 @@ class World:
                 created_at=self.now,
             )
             session.add(node)
+            session.flush()
+            node_slots.fit_out(session, node)
             return node.id
 
     def report(
@@ -144,13 +148,15 @@ class World:
         clean: bool = True,
         boot_id: str = "boot-1",
         missing: bool = False,
+        dirty: Sequence[int] = (),
     ) -> None:
         """A heartbeat of one node, or of all: what it lists is live, unless `missing`."""
         with self.database.write() as session:
             for node in session.scalars(select(Node)):
                 if node_id not in (None, node.id):
                     continue
-                node.last_seen_at, node.clean, node.boot_id = self.now, clean, boot_id
+                node.last_seen_at, node.boot_id = self.now, boot_id
+                node_slots.set_dirty(session, node, dirty if clean else range(node.slots))
                 for part in session.scalars(
                     select(AttemptPart)
                     .join(Attempt, Attempt.id == AttemptPart.attempt_id)
@@ -239,8 +245,9 @@ class World:
         *,
         user: str = "ada",
         no_show: NoShow | None = None,
+        num_slots: int | None = None,
     ) -> str:
-        """A booked lease; its id."""
+        """A booked lease, of the whole node or a number of its slots; its id."""
         with self.database.write() as session:
             node = session.get_one(Node, node_id)
             return leases.take(
@@ -255,6 +262,7 @@ class World:
                 actor="t",
                 message="Booked.",
                 terms=Terms(no_show=no_show),
+                num_slots=num_slots,
             ).id
 
     def apply(self, document: str) -> None:

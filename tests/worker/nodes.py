@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from worker.ranks.process_tree import attempts_of_processes
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]  # not what may be installed from elsewhere
 HOUR = 3600.0
+NORMAL: Mapping[str, float] = {}
 HARDWARE = Hardware(class_name="cpu-8", device="cpu", slots=8, memory_gib=24)
 Value = TypeVar("Value")
 
@@ -101,9 +102,17 @@ class Node:
         (self.folder.path / "behaviour.json").write_text(json.dumps(behaviour))
 
     def start(
-        self, *, trainer: str = "fake_trainer", within: Sequence[str] = (), **environment: str
+        self,
+        *,
+        trainer: str = "fake_trainer",
+        within: Sequence[str] = (),
+        patience: Mapping[str, float] = NORMAL,
+        **environment: str,
     ) -> None:
-        """Start the worker, `within` another command. Its standard output goes to `log`."""
+        """Start the worker, `within` another command. Its standard output goes to `log`.
+
+        `patience` are waits of the worker that a test shortens, in seconds by their full names.
+        """
         own = {"TRAINYARD_BOOT_ID": self.boot_id} if self.boot_id else {}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
@@ -115,6 +124,7 @@ class Node:
                     "TRAINYARD_REDIS_URL": self.redis_url,
                     "TRAINYARD_DATA": str(self.folder.path),
                     "TRAINYARD_POLL_S": "0.3",
+                    "TRAINYARD_TEST_PATIENCE": json.dumps(dict(patience)),
                     **own,
                     **environment,
                 },

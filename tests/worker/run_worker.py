@@ -1,5 +1,10 @@
-"""The worker with another trainer than strategies.train.main: `python run_worker.py MODULE`."""
+"""The worker with another trainer than strategies.train.main: `python run_worker.py MODULE`.
 
+TRAINYARD_TEST_PATIENCE is the JSON of waits that a test shortens, in seconds by module and name.
+"""
+
+import importlib
+import json
 import os
 import sys
 
@@ -9,4 +14,7 @@ from worker.main import ENROL_TOKEN, configure_logs, run
 if __name__ == "__main__":
     configure_logs()
     token = os.environ.pop(ENROL_TOKEN, "")
+    for place, seconds in json.loads(os.environ.pop("TRAINYARD_TEST_PATIENCE", "{}")).items():
+        module, _, name = place.rpartition(".")
+        setattr(importlib.import_module(module), name, seconds)
     sys.exit(run(WorkerSettings(), trainer=sys.argv[1], enrol_token=token))

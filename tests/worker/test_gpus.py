@@ -19,6 +19,7 @@ from tests.worker.fake_api import ENROL_TOKEN, FakeApi
 from tests.worker.gpu_nodes import A100, DOUBLE, GIB, GpuNode, a100, uuid_of
 from tests.worker.nodes import TREE, make_order
 from worker.gpus import node_gpus
+from worker.gpus.links import Ends, link_groups
 from worker.gpus.nvml import Device, Reading
 from worker.gpus.readings import throttles
 from worker.gpus.slots import assign_slots, merge, permitted
@@ -175,7 +176,7 @@ def test_a_foreign_process_makes_its_gpu_dirty_until_it_ends(
     api: FakeApi, node: GpuNode, bystander: subprocess.Popen[bytes]
 ) -> None:
     node.script(a100(0), a100(1), a100(2, processes=[[bystander.pid, 30.2]]), a100(3))
-    node.start()
+    node.start(patience={"worker.gpus.node_gpus.RELEASE_S": 1.0})
     reasons = node.wait_for_health(OK, OK, "occupied", OK)
     for fact in (str(bystander.pid), "user ", "30 GiB"):
         assert fact in reasons[2]
@@ -378,3 +379,19 @@ def test_telemetry_names_the_reason_of_a_throttle(api: FakeApi, node: GpuNode) -
 def test_a_general_slowdown_is_named_only_where_nothing_closer_is_known() -> None:
     assert throttles(0x8) == ["hardware slowdown"]
     assert throttles(0x48) == ["hardware thermal slowdown"]
+
+
+def test_bridges_make_groups_and_a_switch_makes_none(api: FakeApi, node: GpuNode) -> None:
+    place = [f"00000000:{0x10 + number:02X}:00.0" for number in range(4)]
+    node.script(
+        a100(0, links=[place[1].lower()] * 4), a100(1, links=[place[0]] * 4), a100(2), a100(3)
+    )
+    node.start()
+    node.wait_for_health(OK, OK, OK, OK)
+    last = api.last()
+    assert last is not None
+    assert [gpu.link_group for gpu in last.inventory.gpus] == [0, 0, None, None]
+    chain = [Ends(place[n], frozenset(place[n + 1 : n + 2])) for n in range(3)]
+    assert link_groups([*chain, None]) == [0, 0, 0, None]
+    switch = frozenset({"00000000:C4:00.0"})
+    assert link_groups([Ends(one, switch) for one in place]) == [None] * 4

@@ -20,6 +20,7 @@ from core.states import GpuHealth
 from core.wire.messages import Gpu
 from strategies.plan.hardware import GpuSpeeds
 from worker.gpus.holders import fault_of_use
+from worker.gpus.links import Ends, link_groups
 from worker.gpus.nvml import Device, Fault, Nvml, Reading
 from worker.gpus.slots import KnownGpu, assign_slots
 from worker.gpus.speeds import measured_speeds
@@ -87,8 +88,11 @@ class NodeGpus:
         with self._lock:
             reading = self._nvml.read()
             self.devices = {one.uuid: one for one in reading.devices if one.uuid in self._uuids()}
+            groups = link_groups([self._ends(gpu) for gpu in self.known])
             found = [
-                self._gpu(slot, gpu, reading, gpu.uuid in held, {*roots, os.getpid()})
+                self._gpu(slot, gpu, reading, gpu.uuid in held, {*roots, os.getpid()}).model_copy(
+                    update={"link_group": groups[slot]}
+                )
                 for slot, gpu in enumerate(self.known)
             ]
         back = [
@@ -99,6 +103,11 @@ class NodeGpus:
         if back:
             self._torch.ask_aside(back, suspected=self._failures.keys())
         return found
+
+    def _ends(self, gpu: KnownGpu) -> Ends | None:
+        device = self.devices.get(gpu.uuid)
+        is_whole = device is not None and device.instance is None
+        return Ends(device.pci_address, device.peers) if device and is_whole else None
 
     def note_failure(self, uuid: str, attempt: str, *, seconds_ago: float) -> None:
         """Let a GPU rest that failed in an attempt. One whose rest is over by now is offered on."""

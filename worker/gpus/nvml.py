@@ -58,6 +58,8 @@ class Device:
     """Part of `used_gib` that belongs to graphics processes, such as a display's."""
     uses: tuple[Use, ...] = ()
     """Compute processes on it."""
+    peers: frozenset[str] = frozenset()
+    """PCI addresses of the devices at the other ends of its active NVLinks."""
     fault: Fault | None = None
     handle: Any = field(default=None, compare=False, repr=False)
 
@@ -192,9 +194,18 @@ def _device(handle: Any, uuid: str) -> Device:
         used_gib=memory.used / GIB,
         graphics_gib=sum(use.gib or 0.0 for use in graphics if use.pid not in computing),
         uses=compute,
+        peers=frozenset(_peers(handle)),
         fault=_memory_fault(handle),
         handle=handle,
     )
+
+
+def _peers(handle: Any) -> Iterator[str]:
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        if _or(0, pynvml.nvmlDeviceGetNvLinkState, handle, link):
+            remote = _or(None, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+            if remote is not None:
+                yield _text(remote.busId)
 
 
 def _memory(handle: Any) -> Any:

@@ -92,6 +92,14 @@ class Admin:
         """Take the node out of service because it cannot be trusted."""
         return self._act(node, "quarantine")
 
+    def quarantine_slot(self, node: str, slot: int) -> Node:
+        """Take one slot of the node out of service; its other slots are used as before."""
+        return self._act(node, f"slots/{slot}/quarantine")
+
+    def resume_slot(self, node: str, slot: int) -> Node:
+        """Put a slot of the node back into service."""
+        return self._act(node, f"slots/{slot}/resume")
+
     def retire(self, node: str) -> Node:
         """Take the node out of service for good; its token stops working."""
         return self._act(node, "retire")

@@ -32,6 +32,7 @@ class Leases:
         node: str | None = None,
         nodes: Sequence[str] = (),
         count: int = 1,
+        gpus: int | None = None,
         last_start: datetime | None = None,
         prefer: Prefer = "earliest",
         zone: str | None = None,
@@ -41,9 +42,10 @@ class Leases:
 
         A day instead of a moment asks for the best start on that day, and a `last_start` for the
         best one from `start` to it: the earliest, or the one that fragments free time least
-        (`snuggest`).
+        (`snuggest`). `gpus` is a number of GPUs, or CPU slots, of each node; without it the nodes
+        are booked whole.
         """
-        body = block(start, hours, node_class, node, nodes, count, zone, last_start, prefer)
+        body = block(start, hours, node_class, node, nodes, count, zone, last_start, prefer, gpus)
         return decode(Lease, self._connection.post("/v1/leases", body))
 
     def verdict(
@@ -55,6 +57,7 @@ class Leases:
         node: str | None = None,
         nodes: Sequence[str] = (),
         count: int = 1,
+        gpus: int | None = None,
         last_start: datetime | None = None,
         prefer: Prefer = "earliest",
         zone: str | None = None,
@@ -64,7 +67,7 @@ class Leases:
 
         Books nothing.
         """
-        body = block(start, hours, node_class, node, nodes, count, zone, last_start, prefer)
+        body = block(start, hours, node_class, node, nodes, count, zone, last_start, prefer, gpus)
         return decode(BlockVerdict, self._connection.post("/v1/leases/verdict", body))
 
     def list(self, *, user: str | None = None, limit: int | None = None) -> Iterator[Lease]:
@@ -97,12 +100,16 @@ class Leases:
         *,
         node_class: str | None = None,
         node: str | None = None,
+        gpus: int | None = None,
         last_start: datetime | None = None,
         prefer: Prefer = "earliest",
         zone: str | None = None,
     ) -> Lease:
-        """Exchange a booked lease for another block; keep it if the other is refused."""
-        body = block(start, hours, node_class, node, (), 1, zone, last_start, prefer)
+        """Exchange a booked lease for another block; keep it if the other is refused.
+
+        `gpus` is the size of the new block; without it the whole node is asked for.
+        """
+        body = block(start, hours, node_class, node, (), 1, zone, last_start, prefer, gpus)
         path = f"/v1/leases/{segment(lease_id)}/swap"
         return decode(Lease, self._connection.post(path, body))
 
@@ -151,6 +158,7 @@ def block(
     zone: str | None,
     last_start: datetime | None = None,
     prefer: Prefer = "earliest",
+    gpus: int | None = None,
 ) -> dict[str, object]:
     """Return the body that asks for a block, without the fields that were not named."""
     body: dict[str, object] = {"node_class": node_class, "node": node, "hours": hours}
@@ -158,6 +166,8 @@ def block(
         body["nodes"] = list(nodes)
     if count != 1:
         body["count"] = count
+    if gpus is not None:
+        body["gpus"] = gpus
     if prefer != "earliest":
         body["prefer"] = prefer
     if last_start is not None:

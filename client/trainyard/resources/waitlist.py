@@ -25,10 +25,16 @@ class Waitlist:
         last_start: datetime | None = None,
         node_class: str | None = None,
         node: str | None = None,
+        gpus: int | None = None,
         zone: str | None = None,
     ) -> Wait:
-        """Wait for `hours` with a start from `first_start` to `last_start`, or on a day."""
+        """Wait for `hours` with a start from `first_start` to `last_start`, or on a day.
+
+        `gpus` is a number of GPUs, or CPU slots, of the node; without it a whole node is wanted.
+        """
         body: dict[str, object] = {"node_class": node_class, "node": node, "hours": hours}
+        if gpus is not None:
+            body["gpus"] = gpus
         if isinstance(first_start, datetime):
             last = last_start or first_start
             body |= {"first_start": written(first_start), "last_start": written(last)}

@@ -7,11 +7,10 @@ import pytest
 from sqlalchemy import delete, func, select, update
 
 from core.base.clock import utc_now
-from core.base.ids import IdKind, new_id
 from core.database.database import Database
 from core.leases import leases
 from core.policy.grid import HOUR, hour_ceiling
-from core.states import LeaseState, NodeState
+from core.states import LeaseState
 from core.tables.admin import AuditEntry, Cleanup
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease, Occupancy
@@ -22,6 +21,7 @@ from core.tables.policies import AppliedPolicy, PoolWindow
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place
 from tests.api.times import next_hour
+from tests.core.people import add_node
 
 COURSE = """
 policy: {{id: course, version: {version}, zone: UTC}}
@@ -44,16 +44,13 @@ def add_nodes(database: Database, *names: str) -> None:
     with database.write() as session:
         box = session.scalars(select(Node).where(Node.name == "box")).one()
         for name in names:
-            session.add(
-                Node(
-                    id=new_id(IdKind.NODE),
-                    name=name,
-                    class_name=box.class_name,
-                    state=NodeState.READY,
-                    inventory=box.inventory,
-                    clean=True,
-                    created_at=utc_now(),
-                )
+            add_node(
+                session,
+                name,
+                class_name=box.class_name,
+                slots=box.slots,
+                inventory=box.inventory,
+                created_at=utc_now(),
             )
 
 

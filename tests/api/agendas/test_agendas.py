@@ -13,12 +13,11 @@ from api.agendas.schemas import NewAgenda
 from api.jobs.submission import overridden
 from core.agendas.agenda import AgendaItem, outlook
 from core.base.clock import utc_now
-from core.base.ids import IdKind, new_id
 from core.jobs import attempts
-from core.leases import leases
+from core.leases import leases, node_slots
 from core.policy.grid import HOUR, hour_floor
 from core.spec.spec import JobSpec
-from core.states import LeaseState, NodeState, Outcome
+from core.states import LeaseState, Outcome
 from core.tables.agendas import Agenda
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
@@ -29,6 +28,7 @@ from strategies.plan.hardware import Hardware
 from strategies.plan.planner import plan
 from tests.api.conftest import World, client
 from tests.api.shapes import job_spec
+from tests.core.people import add_node
 
 pytestmark = pytest.mark.race
 
@@ -100,6 +100,8 @@ def start_job(world: World, job_id: str, lease_id: str, *, ago_s: float) -> None
         job = session.get_one(Job, job_id)
         held = session.get_one(Lease, lease_id)
         node = session.get_one(Node, held.node_id)
+        if not node_slots.lease_slots(session, held):
+            assert node_slots.assign(session, held)
         attempt = attempts.assign(
             session, job, [attempts.NodeAssignment(node, held, (0, 1))], now=begun, actor="test"
         )
@@ -322,23 +324,16 @@ def together(world: World, *, nodes: int = 2, start: datetime | None = None) -> 
     with world.database.write() as session:
         box = session.scalars(select(Node).where(Node.name == "box")).one()
         more = [
-            Node(
-                id=new_id(IdKind.NODE),
-                name=f"box-{number}",
+            add_node(
+                session,
+                f"box-{number}",
                 class_name=box.class_name,
-                state=NodeState.READY,
-                reason="",
-                inventory={},
-                telemetry=None,
-                boot_id="boot-1",
-                clean=True,
+                slots=box.slots,
                 last_seen_at=now,
                 created_at=now,
             )
             for number in range(2, nodes + 1)
         ]
-        session.add_all(more)
-        session.flush()
         taken = leases.take_together(
             session,
             [box, *more],

@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from core.base.clock import utc_now
 from core.jobs import attempts
+from core.leases import node_slots
 from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -42,6 +43,7 @@ def start_in(world: World, lease_id: str) -> Lease:
     with world.database.write() as session:
         job, lease = session.get_one(Job, job_id), session.get_one(Lease, lease_id)
         node = session.scalars(select(Node).where(Node.name == "box")).one()
+        assert node_slots.assign(session, lease)
         places = [attempts.NodeAssignment(node, lease, (0, 1))]
         assert attempts.assign(session, job, places, now=utc_now(), actor="test")
     return lease

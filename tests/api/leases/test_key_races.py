@@ -26,7 +26,8 @@ from core.database.schema import upgrade
 from core.policy.grid import HOUR
 from core.tables.leases import Lease
 from core.tables.processes import IdempotentAnswer
-from tests.api.yard import OVERLAPS, ROUNDS, THREADS, Yard, make_yard, winners
+from tests.api.yard import ROUNDS, THREADS, Yard, make_yard, winners
+from tests.core.holds import OVERBOOKED
 from tests.postgresql import Server
 
 pytestmark = pytest.mark.race
@@ -94,7 +95,7 @@ def test_a_database_killed_in_mid_commit_has_lost_no_lease_and_made_none_twice_3
             rows = session.execute(select(IdempotentAnswer.key, IdempotentAnswer.subject))
             kept = {row.key: row.subject for row in rows}
             leases = set(session.scalars(select(Lease.id)))
-            assert session.scalar(OVERLAPS) == 0
+            assert session.scalar(OVERBOOKED) == 0
         assert {key: kept.get(key) for key in killed.granted} == killed.granted
         assert set(kept.values()) == leases
         assert len(kept) == len(leases) == (number + 1) * THREADS * BLOCKS // 2

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.jobs import attempts
+from core.leases import node_slots
 from core.policy.grid import HOUR, hour_floor
 from core.states import LeaseState
 from core.tables.jobs import Job
@@ -158,6 +159,7 @@ def run_in(world: World, lease_id: str, job_id: str) -> None:
             message="Active.",
             actor="test",
         )
+        assert node_slots.assign(session, lease)
         job = session.get_one(Job, job_id)
         place = attempts.NodeAssignment(node, lease, (0, 1))
         assert attempts.assign(session, job, [place], now=now, actor="test")

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from api.nodes.node_classes import derived_name
 from core.base.clock import utc_now
+from core.leases import node_slots
 from core.policy.document import load
 from core.tables.jobs import Event
 from core.tables.nodes import Node
@@ -312,10 +313,57 @@ def test_a_gpus_health_reaches_the_scheduler_and_the_nodes_history(world: World)
         assert answer.status_code == 200
         with world.database.read() as session:
             node = session.scalars(select(Node).where(Node.name == "gpu-1")).one()
-            assert node.unfit_slots == unfit
+            assert node_slots.out_of_service(session, node) == unfit
             notes = list(session.scalars(select(Event).where(Event.subject == node.id)))
             assert node.class_name == "a100x4", "the class counts all four"
     assert [one.message for one in notes if one.kind.startswith("gpu_")] == [
         "GPU 2 of gpu-1 gets no jobs. The GPU has fallen off the bus.",
         "GPU 2 of gpu-1 is fit for jobs again.",
     ]
+
+
+def test_staff_take_a_slot_out_of_service_and_only_they_put_it_back(world: World) -> None:
+    path = "/v1/admin/nodes/box/slots/1"
+    assert world.ann.post(f"{path}/quarantine").status_code == 403
+    for _ in range(2):  # the second time changes nothing
+        node = world.staff.post(f"{path}/quarantine").json()
+        assert [slot["state"] for slot in node["slots"]] == ["ready", "quarantined"]
+    assert node["slots"][1]["reason"] == "Taken out of service by stefan."
+    other = {**INVENTORY, "python": "3.13"}  # a new report: nothing is wrong with it
+    assert world.node.post("/v1/node/heartbeat", json=heartbeat(inventory=other)).is_success
+    assert world.ann.get("/v1/nodes/box").json()["slots"][1]["state"] == "quarantined"
+    for _ in range(2):
+        node = world.staff.post(f"{path}/resume").json()
+        assert [slot["state"] for slot in node["slots"]] == ["ready", "ready"]
+    acts = [act["kind"] for act in world.admin.get("/v1/admin/audit").json()["data"]]
+    assert [act for act in acts if act.startswith("slot.")] == ["slot.resume", "slot.quarantine"]
+    refused = world.staff.post("/v1/admin/nodes/box/slots/2/quarantine")
+    assert refused.status_code == 404
+    assert "its slots are 0 to 1" in refused.json()["detail"]
+
+
+def test_a_gpu_that_its_node_calls_unfit_is_not_put_back_by_hand(world: World) -> None:
+    gpus = [
+        {"index": n, "name": "NVIDIA A100", "memory_gib": 39.6, "uuid": f"GPU-{n}"}
+        for n in range(2)
+    ]
+    gpus[1] |= {"health": "lost", "reason": "It has fallen off the bus."}
+    enrol(world.app, world.database, "gpu-1", **{**INVENTORY, "slots": 2, "gpus": gpus})
+    path = "/v1/admin/nodes/gpu-1/slots/1"
+    refused = world.staff.post(f"{path}/resume")
+    assert refused.status_code == 409
+    assert "It has fallen off the bus. It is back in service as soon as" in refused.json()["detail"]
+    assert world.staff.post(f"{path}/quarantine").json()["slots"][1]["reason"].startswith("Taken")
+    again = world.staff.post(f"{path}/resume").json()["slots"][1]
+    assert (again["state"], again["reason"]) == ("quarantined", "It has fallen off the bus.")
+
+
+def test_a_node_names_its_dirty_slots_and_of_an_older_worker_all_are(world: World) -> None:
+    def states(**beat: object) -> list[str]:
+        assert world.node.post("/v1/node/heartbeat", json=heartbeat(**beat)).is_success
+        return [slot["state"] for slot in world.ann.get("/v1/nodes/box").json()["slots"]]
+
+    assert states() == ["ready", "ready"]
+    assert states(clean=False, dirty_slots=[1]) == ["ready", "dirty"]
+    assert states(clean=False) == ["dirty", "dirty"]
+    assert states() == ["ready", "ready"]

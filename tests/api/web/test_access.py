@@ -56,6 +56,7 @@ EXPECTED = {
         "DELETE /v1/windows/{window_id}",
         "POST /v1/admin/enrolments",
         "POST /v1/admin/nodes/{node_id}/{act}",
+        "POST /v1/admin/nodes/{node_id}/slots/{slot}/{act}",
         "GET /v1/admin/audit",
         "GET /v1/admin/node-classes/{name}/fabric",
         "GET /v1/admin/read-only",

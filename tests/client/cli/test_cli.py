@@ -465,6 +465,16 @@ def test_a_range_of_starts_is_sent_with_its_preference(server: FakeServer, run: 
         assert (body["prefer"], "start" in body) == ("snuggest", False)
 
 
+def test_a_number_of_gpus_is_sent_and_shown(server: FakeServer, run: Run) -> None:
+    everything(server)
+    for command, path in (("verdict", "/v1/leases/verdict"), ("book", "/v1/leases")):
+        args = ["2027-01-05 08:00", "3", "--class", "a100x4"]
+        assert run("leases", command, *args, "--gpus", "1").exit_code == 0
+        assert run("leases", command, *args).exit_code == 0
+        part, whole = (json.loads(sent.body) for sent in server.of(f"POST {path}"))
+        assert (part["gpus"], "gpus" in whole) == (1, False)
+
+
 def test_a_booking_in_local_time_carries_its_offset(server: FakeServer, run: Run) -> None:
     everything(server)
     assert run("leases", "book", "2027-01-05 14:00", "3", "--node", "north-02").exit_code == 0
@@ -580,6 +590,7 @@ def test_options_of_submit_are_laid_over_a_file_or_refused(
 ) -> None:
     everything(server)
     terms = ("--nodes", "4", "--ranks", "2", "--name", "other", "--wall-time", "9h")
+    terms += ("--allow-oom",)
     shown = run("submit", job_file, *terms, "--node-class", "big", "--lease", "lease_a")
     assert shown.exit_code == 0, shown.output
     sent = server.of("POST /v1/jobs")[-1]
@@ -591,6 +602,7 @@ def test_options_of_submit_are_laid_over_a_file_or_refused(
             "ranks_per_node": 2,
             "wall_time": "9h",
             "node_class": "big",
+            "allow_oom": True,
         },
         "lease": "lease_a",
         "leases": None,

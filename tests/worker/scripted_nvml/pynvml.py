@@ -3,8 +3,8 @@
 Constants, errors and structures are those of the real module. The file is JSON: `error` (of
 nvmlInit and every call) and `gpus`, in the bus's order, each with `uuid`, `name`, `gib`, `pci`,
 `minor` and, as wanted, `error`, `used_gib`, `processes` [[pid, gib]], `graphics` [[pid, gib]],
-`remap_pending`, `remap_failed`, `retired_pending`, `ecc`, `throttled` (mask), `clock`, `mig` (a
-list of {uuid, name, gib, ids}).
+`links` (PCI addresses of the other ends of its NVLinks), `remap_pending`, `remap_failed`,
+`retired_pending`, `ecc`, `throttled` (mask), `clock`, `mig` (a list of {uuid, name, gib, ids}).
 """
 
 import importlib.machinery
@@ -198,4 +198,12 @@ def nvmlDeviceGetPcieReplayCounter(handle):
     return 0
 
 
-nvmlDeviceGetNvLinkState = nvmlDeviceGetNvLinkErrorCounter = _no
+nvmlDeviceGetNvLinkErrorCounter = _no
+
+
+def nvmlDeviceGetNvLinkState(handle, link):
+    return int(link < len(_gpu(handle).get("links", [])))
+
+
+def nvmlDeviceGetNvLinkRemotePciInfo(handle, link):
+    return SimpleNamespace(busId=_gpu(handle)["links"][link].encode())

@@ -24,6 +24,9 @@ from trainyard.wording import moment
 
 Role = Literal["user", "staff", "admin"]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
+OneSlot = Annotated[
+    int | None, typer.Option("--slot", help="Only this slot (GPU, or CPU slot), from 0.")
+]
 UserName = Annotated[str, typer.Argument(metavar="USER", help="Name or id.")]
 
 app = typer.Typer(no_args_is_help=True, help="People and nodes, for staff and administrators.")
@@ -180,17 +183,23 @@ def in_the_way(node: NodeName, as_json: AsJson = False) -> None:
 
 
 @app.command("resume")
-def resume(node: NodeName, as_json: AsJson = False) -> None:
-    """Use a drained, dirty or quarantined node again."""
+def resume(node: NodeName, slot: OneSlot = None, as_json: AsJson = False) -> None:
+    """Use a drained, dirty or quarantined node again, or one slot of it."""
     with connect() as client:
-        _answer_node(client.admin.resume(node), as_json)
+        if slot is None:
+            _answer_node(client.admin.resume(node), as_json)
+        else:
+            _answer_slot(client.admin.resume_slot(node, slot), slot, as_json)
 
 
 @app.command("quarantine")
-def quarantine(node: NodeName, as_json: AsJson = False) -> None:
-    """Take a node out because it cannot be trusted."""
+def quarantine(node: NodeName, slot: OneSlot = None, as_json: AsJson = False) -> None:
+    """Take a node out because it cannot be trusted, or one slot of it."""
     with connect() as client:
-        _answer_node(client.admin.quarantine(node), as_json)
+        if slot is None:
+            _answer_node(client.admin.quarantine(node), as_json)
+        else:
+            _answer_slot(client.admin.quarantine_slot(node, slot), slot, as_json)
 
 
 @app.command("retire")
@@ -246,6 +255,15 @@ def audit(
 
 def _answer_user(user: User, sentence: str, as_json: bool) -> None:
     print_answer(user.raw, sentence, as_json=as_json)
+
+
+def _answer_slot(node: Node, number: int, as_json: bool) -> None:
+    said = next(
+        (f"Slot {number} of {node.name} is {slot.state}. {slot.reason}".rstrip())
+        for slot in node.slots
+        if slot.slot == number
+    )
+    print_answer(node.raw, said, as_json=as_json)
 
 
 def _answer_node(node: Node, as_json: bool) -> None:

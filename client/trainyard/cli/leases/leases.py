@@ -7,6 +7,7 @@ import typer
 
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.leases import calendars, waitlist
+from trainyard.cli.leases.waitlist import Gpus
 from trainyard.cli.output import (
     AsJson,
     Limit,
@@ -21,7 +22,7 @@ from trainyard.cli.output import (
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of, start_of
 from trainyard.views import BlockVerdict, Lease
-from trainyard.wording import moment
+from trainyard.wording import moment, part_of
 
 app = typer.Typer(no_args_is_help=True, help="Exclusive hours on nodes.")
 app.add_typer(waitlist.app, name="waitlist")
@@ -63,7 +64,7 @@ def list_leases(
         ["id", "node", "kind", "state", "from", "jobs stop at", "reason"],
         lambda lease: (
             lease.id,
-            lease.node,
+            _where_of(lease),
             lease.kind,
             state_text(lease.state),
             moment(lease.hold_start),
@@ -83,6 +84,7 @@ def book(
     node_class: NodeClass = None,
     node: Nodes = None,
     count: Count = 1,
+    gpus: Gpus = None,
     until: Until = None,
     snug: Snug = False,
     as_json: AsJson = False,
@@ -97,13 +99,14 @@ def book(
             node=names[0] if len(names) == 1 else None,
             nodes=names if len(names) > 1 else (),
             count=count,
+            gpus=gpus,
             last_start=last_start_of(until, start),
             prefer="snuggest" if snug else "earliest",
         )
     if as_json:
         print_json(lease.raw)
     else:
-        say(f"Booked {lease.id} on {lease.node}.")
+        say(f"Booked {lease.id} on {_where_of(lease)}.")
         _show(lease)
         say(f"Put `lease: {lease.id}` into a job to run it there.")
 
@@ -115,6 +118,7 @@ def verdict(
     node_class: NodeClass = None,
     node: Nodes = None,
     count: Count = 1,
+    gpus: Gpus = None,
     until: Until = None,
     snug: Snug = False,
     as_json: AsJson = False,
@@ -132,6 +136,7 @@ def verdict(
             node=names[0] if len(names) == 1 else None,
             nodes=names if len(names) > 1 else (),
             count=count,
+            gpus=gpus,
             last_start=last_start_of(until, start),
             prefer="snuggest" if snug else "earliest",
         )
@@ -166,6 +171,7 @@ def swap(
     hours: Hours,
     node_class: NodeClass = None,
     node: Nodes = None,
+    gpus: Gpus = None,
     until: Until = None,
     snug: Snug = False,
     as_json: AsJson = False,
@@ -181,10 +187,11 @@ def swap(
             hours,
             node_class=node_class,
             node=names[0] if names else None,
+            gpus=gpus,
             last_start=last_start_of(until, start),
             prefer="snuggest" if snug else "earliest",
         )
-    _answer(lease, f"{lease_id} was swapped for {lease.id} on {lease.node}.", as_json)
+    _answer(lease, f"{lease_id} was swapped for {lease.id} on {_where_of(lease)}.", as_json)
 
 
 @app.command("restore")
@@ -251,6 +258,10 @@ def _where(node_class: str | None, nodes: list[str] | None) -> list[str]:
     if (node_class is None) == (not nodes):
         raise typer.BadParameter("give either --class or --node; `trainyard nodes` lists them")
     return nodes or []
+
+
+def _where_of(lease: Lease) -> str:
+    return part_of(lease.node, None if lease.whole else lease.gpus)
 
 
 def _answer(lease: Lease, sentence: str, as_json: bool) -> None:

@@ -7,10 +7,14 @@ import typer
 from trainyard.cli.output import AsJson, print_answer, print_list, state_text
 from trainyard.cli.session import connect
 from trainyard.cli.times import optional_moment, start_of
-from trainyard.wording import moment
+from trainyard.wording import moment, part_of
 
 app = typer.Typer(no_args_is_help=True, help="Wait for hours that are not free.")
 
+Gpus = Annotated[
+    int | None,
+    typer.Option(min=1, help="GPUs (CPU slots) of each node; default: the whole node."),
+]
 WaitId = Annotated[str, typer.Argument(metavar="ENTRY")]
 
 
@@ -25,7 +29,7 @@ def list_waits(as_json: AsJson = False) -> None:
         lambda wait: (
             wait.id,
             wait.hours,
-            wait.node or wait.node_class or "",
+            part_of(wait.node or wait.node_class or "", wait.gpus),
             moment(wait.first_start),
             moment(wait.last_start),
             state_text(wait.state),
@@ -49,6 +53,7 @@ def join(
     ] = None,
     node_class: Annotated[str | None, typer.Option("--class")] = None,
     node: Annotated[str | None, typer.Option()] = None,
+    gpus: Gpus = None,
     as_json: AsJson = False,
 ) -> None:
     """Join the waitlist. Hours that become free are held for you for ten minutes."""
@@ -61,6 +66,7 @@ def join(
             last_start=optional_moment(last_start),
             node_class=node_class,
             node=node,
+            gpus=gpus,
         )
     print_answer(
         wait.raw,

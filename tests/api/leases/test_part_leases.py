@@ -1,0 +1,174 @@
+"""Leases of some of the four CPU slots of a node over HTTP, under policies that sell parts."""
+
+from typing import Any
+
+import pytest
+
+from core.base.clock import utc_now
+from core.leases import node_slots, waitlist
+from core.states import Sharing
+from core.tables.leases import Wait
+from core.tables.nodes import Node
+from tests.api.conftest import World, client, enrol
+from tests.api.shapes import INVENTORY, heartbeat
+from tests.api.times import next_hour
+
+SLOTS = 4
+PARTS = """policy: {id: parts, zone: UTC}
+pools:
+  parts: {class: cpu4, gpus: [1, 2, 4], hours: [1, 2, 3]}
+"""
+WHOLE = """policy: {id: whole, zone: UTC}
+pools:
+  nodes: {class: cpu4, hours: [1, 2, 3]}
+"""
+
+
+def add_node(world: World, name: str, sharing: Sharing = Sharing.FULL) -> None:
+    inventory = {**INVENTORY, "cores": SLOTS, "slots": SLOTS}
+    node = client(world.app, enrol(world.app, world.database, name, cores=SLOTS, slots=SLOTS))
+    beat = node.post("/v1/node/heartbeat", json=heartbeat(inventory=inventory))
+    assert beat.status_code == 200, beat.text
+    with world.database.write() as session:
+        session.query(Node).filter_by(name=name).one().sharing = sharing
+
+
+def apply(world: World, policy: str) -> None:
+    yaml = {"Content-Type": "application/yaml"}
+    answer = world.staff.post("/v1/policies", content=policy, headers=yaml)
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.fixture
+def parts(world: World) -> World:
+    """A platform with the node `quad` of four slots, and a policy that sells 1, 2 and 4 of them."""
+    add_node(world, "quad")
+    apply(world, PARTS)
+    return world
+
+
+def block(gpus: int | None = None, more: int = 1, hours: int = 2, **changes: Any) -> dict[str, Any]:
+    asked = {"node": "quad", "start": next_hour(more), "hours": hours, **changes}
+    return asked if gpus is None else {**asked, "gpus": gpus}
+
+
+def book(who: Any, *args: Any, **changes: Any) -> dict[str, Any]:
+    answer = who.post("/v1/leases", json=block(*args, **changes))
+    assert answer.status_code == 201, answer.text
+    lease: dict[str, Any] = answer.json()
+    return lease
+
+
+def refusal(who: Any, *args: Any, **changes: Any) -> tuple[str, str]:
+    """Code of the refusal of a booking, and the sentence of the verdict with the same code."""
+    told = who.post("/v1/leases/verdict", json=block(*args, **changes)).json()
+    assert not told["ok"]
+    answer = who.post("/v1/leases", json=block(*args, **changes))
+    assert answer.status_code in (409, 422), answer.text
+    code: str = answer.json()["code"]
+    messages = {reason["code"]: reason["message"] for reason in told["nodes"][0]["reasons"]}
+    return code, messages[code]
+
+
+def test_two_people_have_parts_of_one_node_at_the_same_hours(parts: World) -> None:
+    mine, other = book(parts.ann, 1), book(parts.bob, 2)
+    assert (mine["node"], mine["gpus"], mine["whole"]) == ("quad", 1, False)
+    assert (other["node"], other["gpus"], other["hold_start"]) == ("quad", 2, mine["hold_start"])
+    code, said = refusal(parts.bob, 2)
+    assert (code, "1 of 4 GPUs of quad is free" in said) == ("node_taken", True)
+    told = parts.bob.post("/v1/leases/verdict", json=block(2)).json()
+    assert told["can_wait"]
+    assert told["nodes"][0]["next_starts"]
+    assert book(parts.bob, 1)["gpus"] == 1
+
+
+def test_a_whole_node_is_refused_while_a_part_is_held_and_the_reverse(parts: World) -> None:
+    part = book(parts.ann, 1)
+    assert refusal(parts.bob)[0] == "node_taken"
+    assert refusal(parts.bob, SLOTS)[0] == "node_taken"
+    parts.ann.delete(f"/v1/leases/{part['id']}")
+    whole = book(parts.bob)
+    assert (whole["gpus"], whole["whole"]) == (SLOTS, True)
+    assert refusal(parts.ann, 1)[0] == "node_taken"
+
+
+def test_a_policy_without_sizes_sells_whole_nodes_only(world: World) -> None:
+    add_node(world, "quad")
+    apply(world, WHOLE)
+    code, said = refusal(world.ann, 1)
+    assert (code, "has 4, not 1" in said) == ("bad_size", True)
+    assert book(world.ann, SLOTS)["whole"]
+
+
+def test_a_node_that_cannot_keep_owners_apart_is_leased_whole(world: World) -> None:
+    add_node(world, "quad", Sharing.NONE)
+    apply(world, PARTS)
+    assert refusal(world.ann, 1)[0] == "sharing_unavailable"
+    assert book(world.ann)["whole"]
+
+
+def test_a_part_goes_where_it_breaks_up_no_whole_node(parts: World) -> None:
+    add_node(parts, "auad")  # first by name, and wholly free
+    book(parts.ann, 1)
+    taken = {"node": None, "node_class": "cpu4"}
+    assert book(parts.bob, 2, **taken)["node"] == "quad"
+    assert book(parts.bob, 2, **taken)["node"] == "auad"
+
+
+def test_swaps_extensions_and_cancellations_keep_the_size(parts: World) -> None:
+    mine, other = book(parts.ann, 2), book(parts.bob, 2)
+    swap = f"/v1/leases/{mine['id']}/swap"
+    refused = parts.ann.post(swap, json=block())  # without a number: the whole node
+    assert refused.json()["code"] == "node_taken"
+    swapped = parts.ann.post(swap, json=block(1)).json()
+    assert (swapped["gpus"], swapped["whole"]) == (1, False)
+    longer = parts.bob.post(f"/v1/leases/{other['id']}/extend", json={"hours": 1}).json()
+    assert (longer["gpus"], longer["whole"]) == (2, False)
+    book(parts.ann, 1, more=3, hours=1)
+    book(parts.ann, 1, more=3, hours=1)
+    assert refusal(parts.ann, 1, more=3, hours=1)[0] == "node_taken"
+    parts.bob.delete(f"/v1/leases/{other['id']}")
+    assert book(parts.ann, 2, more=3, hours=1)["gpus"] == 2
+
+
+def test_what_becomes_free_is_offered_to_whom_it_fits(parts: World) -> None:
+    held = [book(parts.ann, 2), book(parts.ann, 1)]
+    body = {"node": "quad", "hours": 2, "gpus": 2}
+    body |= {"first_start": next_hour(1), "last_start": next_hour(1)}
+    wait = parts.bob.post("/v1/waitlist", json=body).json()
+    assert wait["gpus"] == 2
+
+    def serve() -> bool:
+        with parts.database.write() as session:
+            entry = session.get_one(Wait, wait["id"])
+            free = waitlist.find(session, entry, now=utc_now())
+            return free is not None and bool(waitlist.offer(session, entry, free, now=utc_now()))
+
+    assert not serve()  # one slot is free, two are wanted
+    parts.ann.delete(f"/v1/leases/{held[1]['id']}")
+    assert serve()
+    assert refusal(parts.ann, 1)[0] == "node_taken"  # the offer holds its slots
+    lease = parts.bob.post(f"/v1/waitlist/{wait['id']}/accept").json()
+    assert (lease["gpus"], lease["whole"]) == (2, False)
+
+
+def test_a_verdict_knows_slots_that_are_out_of_service(parts: World) -> None:
+    with parts.database.write() as session:
+        node = session.query(Node).filter_by(name="quad").one()
+        assert node_slots.quarantine(session, node, 0, reason="Too hot.", by="staff")
+    book(parts.ann, 2)
+    code, said = refusal(parts.bob, 2)
+    assert (code, "1 of 4 GPUs of quad is free" in said) == ("node_taken", True)
+    assert book(parts.bob, 1)["gpus"] == 1
+    assert book(parts.bob, more=4)["whole"]  # a whole node is leased with them
+
+
+def test_booked_leases_stay_whole_when_their_policy_begins_to_sell_parts(world: World) -> None:
+    add_node(world, "quad")
+    apply(world, WHOLE)
+    before = book(world.ann)
+    apply(world, PARTS.replace("id: parts", "id: whole, version: 2"))
+    shown = world.ann.get(f"/v1/leases/{before['id']}").json()
+    assert (shown["state"], shown["gpus"], shown["whole"]) == ("booked", SLOTS, True)
+    assert refusal(world.bob, 1)[0] == "node_taken"
+    assert book(world.bob, 1, more=4)["gpus"] == 1
