@@ -42,6 +42,7 @@ from worker.ranks.process_tree import attempts_of_processes
 from worker.ranks.shim import exit_record
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
+from worker.sharing.support import SharingHost
 
 MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change
 
@@ -72,6 +73,7 @@ class Actor:
     trainer: str
     """Module whose main is one rank: strategies.train.main."""
     host: ScriptHost
+    sharing: SharingHost
     gpus: NodeGpus
     slots: int | None
     """CPU slots of a machine without GPUs, if they are not its cores."""

@@ -214,7 +214,9 @@ class Agent:
         gpus = self.actor.look_at_gpus()
         if time.monotonic() - self.inventory_at > INVENTORY_EVERY_S:
             self.inventory_at = time.monotonic()
-            self.inventory = take_inventory(gpus, self.slots, self.actor.host.sandbox)
+            self.inventory = take_inventory(
+                gpus, self.slots, self.actor.host.sandbox, self.actor.sharing
+            )
             self.trim_cache()
         return Heartbeat(
             incarnation=self.incarnation,

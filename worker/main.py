@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from core.base import tracing
 from core.base.settings import WorkerSettings
+from core.states import Sharing
 from worker import tasks
 from worker.acting import Actor
 from worker.agent import Agent
@@ -35,6 +36,7 @@ from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
 from worker.scripts.sandbox import find_level
 from worker.scripts.script_run import ScriptLimits
+from worker.sharing.support import SharingHost, find_sharing_host
 from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import Keeper
 from worker.shipping.spool import Spool
@@ -75,6 +77,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
             sys.stderr.write(f"Another worker is already running on {settings.data}.\n")
             return 3
         host = script_host(settings)
+        sharing = find_sharing_host(Sharing(settings.sharing))
         if num_amd := count_amd_gpus():
             log.warning("amd_gpus_not_used", count=num_amd, reason=NOT_USED)
         try:
@@ -92,7 +95,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
                 client,
                 token=enrol_token,
                 inventory=take_inventory(
-                    gpus.look(held=(), roots=()), settings.slots, host.sandbox
+                    gpus.look(held=(), roots=()), settings.slots, host.sandbox, sharing
                 ),
                 stop=stop,
             )
@@ -103,7 +106,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
             client.close()
         structlog.contextvars.bind_contextvars(node=identity.name)
         tracing.start("trainyard-worker")
-        return work(settings, folder, identity, host, gpus, trainer=trainer, stop=stop)
+        return work(settings, folder, identity, host, sharing, gpus, trainer=trainer, stop=stop)
 
 
 def work(
@@ -111,6 +114,7 @@ def work(
     folder: NodeFolder,
     identity: IdentityFile,
     host: ScriptHost,
+    sharing: SharingHost,
     gpus: NodeGpus,
     *,
     trainer: str,
@@ -131,6 +135,7 @@ def work(
         spawners,
         trainer,
         host,
+        sharing,
         gpus,
         settings.slots,
         find_peers(settings.peer_address, settings.api_url),

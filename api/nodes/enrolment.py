@@ -12,7 +12,7 @@ from api.web.credentials import issue_link, issue_token, use_link
 from core.base.errors import Conflict
 from core.base.ids import IdKind, new_id
 from core.reasons import ReasonCode
-from core.states import NodeState
+from core.states import NodeState, Sharing
 from core.tables.kinds import LinkKind, TokenKind
 from core.tables.nodes import Node
 from core.tables.people import Token
@@ -65,6 +65,7 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
             name=link.node_name,
             class_name=class_name,
             slots=hardware_of(request.inventory, class_name).slots,
+            sharing=request.inventory.sharing or Sharing.NONE,
             state=NodeState.PENDING,
             reason="Enrolled; waiting for its first heartbeat.",
             inventory=inventory,
@@ -88,6 +89,7 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
             .values(revoked_at=now)
         )
         node.inventory = inventory
+        node.sharing = request.inventory.sharing or Sharing.NONE
         note(
             session,
             node.id,

@@ -22,7 +22,7 @@ from core.leases import node_slots
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
-from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome, Phase
+from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome, Phase, Sharing
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
@@ -328,6 +328,7 @@ def _take_node(
     inventory = cleaned(beat.inventory.model_dump(mode="json"))
     if inventory != node.inventory:
         node.inventory = inventory
+        node.sharing = beat.inventory.sharing or Sharing.NONE
         _take_inventory(session, node, beat, now=now)
         take_health(session, node, beat.inventory, now=now)
         bells.scheduler = True

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from fastapi import APIRouter, Response
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
 from api.nodes import proofs
@@ -33,7 +33,7 @@ def list_nodes(
     person: SignedIn, process: ProcessDep, limit: Limit = 200, after: After = None
 ) -> Page[NodeView]:
     """Return all nodes except retired ones, oldest first."""
-    query = _nodes(utc_now()).where(Node.state != NodeState.RETIRED)
+    query = _nodes().where(Node.state != NodeState.RETIRED)
     with process.read() as session:
         rows = page(session, query, Node.id, after=after, limit=limit, rising=True)
         data = [_view(session, process, row) for row in rows]
@@ -58,34 +58,22 @@ def get_proof(node_id: PlainText, person: SignedIn, process: ProcessDep) -> Resp
 
 def show_node(session: Session, process: Process, node_id: str) -> NodeView:
     """Return the view of a node, by id or name. Raises NotFound."""
-    query = _nodes(utc_now()).where(Node.goes_by(node_id))
+    query = _nodes().where(Node.goes_by(node_id))
     row = session.execute(query).first()
     if row is None:
         raise NotFound(f"There is no node {node_id!r}.")
     return _view(session, process, row)
 
 
-def _nodes(now: datetime) -> Select[Node, NodeClass, str]:
-    """Select each node with its class and the name of the person who holds it now."""
-    holds = and_(
-        Occupancy.node_id == Node.id,
-        Occupancy.live,
-        Occupancy.hold_start <= now,
-        Occupancy.hold_end > now,
-    )
-    return (
-        select(Node, NodeClass, User.name)
-        .join(NodeClass, NodeClass.name == Node.class_name)
-        .outerjoin(Occupancy, holds)
-        .outerjoin(Lease, Lease.id == Occupancy.lease_id)
-        .outerjoin(User, User.id == Lease.user_id)
-    )
+def _nodes() -> Select[Node, NodeClass]:
+    """Select each node with its class."""
+    return select(Node, NodeClass).join(NodeClass, NodeClass.name == Node.class_name)
 
 
-def _view(session: Session, process: Process, row: Row[Node, NodeClass, str]) -> NodeView:
-    node, node_class, user = row
+def _view(session: Session, process: Process, row: Row[Node, NodeClass]) -> NodeView:
+    node, node_class = row
     now = utc_now()
-    jobs = _jobs_on(session, node.id)
+    jobs, users = _jobs_on(session, node.id), _users_on(session, node.id, now)
     silence = timedelta(seconds=process.settings.unreachable_after_s)
     seen = node.last_seen_at
     return NodeView(
@@ -101,16 +89,43 @@ def _view(session: Session, process: Process, row: Row[Node, NodeClass, str]) ->
             SlotView(slot=row.slot, state=row.state, reason=row.reason)
             for row in node_slots.rows_of(session, node.id)
         ],
+        sharing=node.sharing,
+        no_sharing=why_not_shared(node),
         telemetry=Telemetry.model_validate(node.telemetry) if node.telemetry else None,
         reachable=node.unreachable_since is None and seen is not None and now - seen <= silence,
         last_seen_at=seen,
         unreachable_since=node.unreachable_since,
         proof=proofs.show_last(session, node),
-        user=user,
+        user=users[0] if users else None,
+        users=users,
         job=jobs[0] if jobs else None,
         jobs=jobs,
         free_at=_free_at(session, node.id, now),
     )
+
+
+def why_not_shared(node: Node) -> str:
+    """Return the reason why not all jobs of different owners run beside each other on a node."""
+    if node.inventory.get("sharing") is None:
+        return "its worker is of an older version, which does not report it"
+    return str(node.inventory.get("no_sharing", ""))
+
+
+def _users_on(session: Session, node_id: str, now: datetime) -> list[str]:
+    """Return the names of the users who hold slots of the node now, first come first."""
+    names = session.scalars(
+        select(User.name)
+        .join(Lease, Lease.user_id == User.id)
+        .join(Occupancy, Occupancy.lease_id == Lease.id)
+        .where(
+            Occupancy.node_id == node_id,
+            Occupancy.live,
+            Occupancy.hold_start <= now,
+            Occupancy.hold_end > now,
+        )
+        .order_by(Occupancy.hold_start, Lease.id)
+    )
+    return list(dict.fromkeys(names))
 
 
 def _jobs_on(session: Session, node_id: str) -> list[str]:

@@ -7,7 +7,7 @@ from pydantic import Field
 from api.leases.schemas import LeaseView
 from api.web.schemas import Body, Moment, View
 from core.base.node_names import NodeName
-from core.states import NodeState
+from core.states import NodeState, Sharing
 from core.tables.kinds import SlotState
 from core.wire.messages import Fabric, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
@@ -81,6 +81,11 @@ class NodeView(View):
     """Network between the nodes of its class."""
     inventory: Inventory
     slots: list[SlotView]
+    sharing: Sharing = Sharing.NONE
+    """Jobs of different owners that it can run beside each other: parts of it can be leased unless
+    it is `none`."""
+    no_sharing: str = ""
+    """Reason why not all of them, in a clause; else empty."""
     telemetry: Telemetry | None
     reachable: bool
     last_seen_at: Moment | None
@@ -88,7 +93,9 @@ class NodeView(View):
     proof: ProofSummaryView | None
     """Last proof that the node trains as planned; null if it was never proven."""
     user: str | None
-    """Name of the user who holds the node now."""
+    """The first of `users`."""
+    users: list[str] = Field(default=[])
+    """Names of the users who hold slots of the node now."""
     job: str | None
     """The first of `jobs`."""
     jobs: list[str]

@@ -1566,7 +1566,7 @@ class Node(View):
     proof: ProofSummary | None
     """Last proof that the node trains as planned; null if it was never proven."""
     user: str | None
-    """Name of the user who holds the node now."""
+    """The first of `users`."""
     job: str | None
     """The first of `jobs`."""
     jobs: tuple[str, ...]
@@ -1574,6 +1574,13 @@ class Node(View):
     free_at: datetime | None
     """End of the holds that follow each other on the node without a break; null if it is free
     now."""
+    no_sharing: str = ""
+    """Reason why not all of them, in a clause; else empty."""
+    sharing: str = "none"
+    """Jobs of different owners that it can run beside each other: parts of it can be leased unless
+    it is `none`."""
+    users: tuple[str, ...] = ()
+    """Names of the users who hold slots of the node now."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,6 +149,9 @@ class WorkerSettings(_Settings):
     """True to keep a process that has imported torch and forks ranks."""
     sandbox: Literal["auto", "bubblewrap", "namespaces", "none"] = "auto"
     """Sandbox of a user's script. auto: the first that works. none: no script runs here."""
+    sharing: Literal["full", "recipes", "none"] = "full"
+    """Most that this node may offer to owners of parts of it. full: as much as it can. recipes:
+    scripts run alone. none: it is leased whole."""
     wheels: Path | None = None
     """Folder of wheels that scripts' requirements come from. None: from pip's index."""
     script_disk_gib: float = Field(default=50.0, gt=0)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
-from core.states import GpuHealth, Outcome, Phase
+from core.states import GpuHealth, Outcome, Phase, Sharing
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.hardware import GpuSpeeds
 from strategies.plan.run_directory import RankMemory, Result
@@ -100,6 +100,11 @@ class Inventory(Message):
     """Reason why no sandbox works for a script that runs on other nodes too."""
     no_compiler: str = Field(default="", max_length=2000)
     """Missing parts of the compiler for generated kernels; empty if it is complete."""
+    sharing: Sharing | None = None
+    """Jobs of different owners that it can run beside each other. None: an older worker that does
+    not report it."""
+    no_sharing: str = Field(default="", max_length=2000)
+    """Reason why it cannot run all jobs beside each other, and the remedy; empty if it can."""
 
 
 class GpuReading(Message):
@@ -311,6 +316,10 @@ class Order(Message):
     launcher: Launcher
     slots: list[int] = []
     """Indices of the GPUs, or CPU slots, for its ranks; empty: those from 0 on."""
+    slots_of_node: int | None = Field(default=None, ge=1)
+    """Number of slots of the node, if its lease is a part of them: it is confined to the share of
+    its own slots. None: its lease is the whole node. Left out of the answer if None: older workers
+    do not know the field."""
     gang: Gang | None = None
     """Place among several nodes; None: the attempt has this node alone."""
     threads_per_rank: int | None = None

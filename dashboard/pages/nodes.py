@@ -70,6 +70,7 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "unfit": unfit,
         "out_of_use": out_of_use,
         "throttled": throttled,
+        "sharing": sharing,
         "reading": reading,
         "words": WORDS,
         "me": me,
@@ -92,6 +93,13 @@ def out_of_use(node: Node) -> list[Slot]:
     """The slots of a node on which no job starts now, without those that `unfit` names."""
     told = {gpu["index"] for gpu in unfit(node)}
     return [slot for slot in node.slots if slot.state != "ready" and slot.slot not in told]
+
+
+def sharing(node: Node) -> str:
+    """How a node is leased, whole or by parts, and why not more freely."""
+    words = {"full": "leased by parts", "recipes": "leased by parts to recipes"}
+    because = f": {node.no_sharing}" if node.no_sharing else ""
+    return f"{words.get(node.sharing, 'leased whole')}{because}"
 
 
 def throttled(telemetry: Telemetry) -> set[int]:

@@ -12,18 +12,34 @@ from worker.gpus.nvml import Nvml
 from worker.gpus.torch_build import driver_and_capabilities
 from worker.ranks.memory import machine
 from worker.scripts.sandbox import SandboxSupport
+from worker.sharing.support import SharingHost, judge_sharing
 
 GIB = 1 << 30
+MIG = "MIG-"  # begins the UUID of a MIG instance
 
 
-def take_inventory(gpus: Sequence[Gpu], slots: int | None, sandbox: SandboxSupport) -> Inventory:
+def take_inventory(
+    gpus: Sequence[Gpu],
+    slots: int | None,
+    sandbox: SandboxSupport,
+    sharing: SharingHost | None = None,
+) -> Inventory:
     """Return the machine's inventory now; without GPUs it has `slots` CPU slots, else its cores."""
+    num_slots = len(gpus) or slots or cores()
+    support = None
+    if sharing is not None:
+        support = judge_sharing(
+            sharing,
+            slots=num_slots,
+            no_sandbox=sandbox.reason if sandbox.level is None else "",
+            has_instances=any(gpu.uuid.startswith(MIG) for gpu in gpus),
+        )
     return Inventory(
         hostname=socket.gethostname(),
         cores=cores(),
         memory_gib=round(machine().total / GIB, 2),
         gpus=list(gpus),
-        slots=len(gpus) or slots or cores(),
+        slots=num_slots,
         python=platform.python_version(),
         torch=torch_version(),
         sandbox="" if sandbox.level is None else str(sandbox.level),
@@ -31,6 +47,8 @@ def take_inventory(gpus: Sequence[Gpu], slots: int | None, sandbox: SandboxSuppo
         no_gang_sandbox=sandbox.gang_reason,
         driver=driver_and_capabilities()[0] if gpus else "",
         no_compiler=why_no_compiler("cuda" if gpus else "cpu"),
+        sharing=None if support is None else support.sharing,
+        no_sharing="" if support is None else support.reason[:2000],
     )
 
 

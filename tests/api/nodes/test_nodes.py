@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -367,3 +368,21 @@ def test_a_node_names_its_dirty_slots_and_of_an_older_worker_all_are(world: Worl
     assert states(clean=False, dirty_slots=[1]) == ["ready", "dirty"]
     assert states(clean=False) == ["dirty", "dirty"]
     assert states() == ["ready", "ready"]
+
+
+def test_a_node_tells_which_owners_it_can_keep_apart(world: World) -> None:
+    node = client(world.app, enrol(world.app, world.database, "quad", cores=4, slots=4))
+    told = {**INVENTORY, "cores": 4, "slots": 4}
+
+    def after(**change: str) -> dict[str, Any]:
+        beat = node.post("/v1/node/heartbeat", json=heartbeat(inventory={**told, **change}))
+        assert beat.status_code == 200, beat.text
+        shown: dict[str, Any] = world.ann.get("/v1/nodes/quad").json()
+        return shown
+
+    older = after()
+    assert (older["sharing"], "older version" in older["no_sharing"]) == ("none", True)
+    some = after(sharing="recipes", no_sharing="no memory cgroup can be made")
+    assert (some["sharing"], some["no_sharing"]) == ("recipes", "no memory cgroup can be made")
+    assert after(sharing="full")["no_sharing"] == ""
+    assert after()["sharing"] == "none"  # the older worker is back

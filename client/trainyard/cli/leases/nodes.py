@@ -29,7 +29,7 @@ def nodes(context: typer.Context, as_json: AsJson = False) -> None:
             state_text(node.state),
             has(node),
             use(node),
-            node.user,
+            ", ".join(node.users) or node.user,
             node.job,
             free(node),
             reason(node),
@@ -51,8 +51,19 @@ def show(node: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJs
     say(f"{found.name}: {found.node_class}, {found.state}. {has(found)}.")
     if found.reason:
         say(reason(found))
+    say(sharing(found))
     for sentence in proven(found):
         say(sentence)
+
+
+def sharing(node: Node) -> str:
+    """Return who may share the node, in a sentence with the reason."""
+    words = {
+        "full": "Parts of it can be leased",
+        "recipes": "Parts of it can be leased for recipes; scripts run alone",
+    }
+    because = f": {node.no_sharing}" if node.no_sharing else ""
+    return f"{words.get(node.sharing, 'Leased whole')}{because}."
 
 
 def proven(node: Node) -> list[str]:
