@@ -96,7 +96,7 @@ def out_of_use(node: Node) -> list[Slot]:
 
 
 def sharing(node: Node) -> str:
-    """How a node is leased, whole or by parts, and why not more freely."""
+    """Return the way in which a node is leased, whole or by parts, with the reason."""
     words = {"full": "leased by parts", "recipes": "leased by parts to recipes"}
     because = f": {node.no_sharing}" if node.no_sharing else ""
     return f"{words.get(node.sharing, 'leased whole')}{because}"
