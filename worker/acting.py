@@ -16,7 +16,7 @@ from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
 from worker.api_client import ApiClient
-from worker.attempts import Attempt, DeadlinesFile, Key, NodeFolder, StartFile, read_model
+from worker.attempts import Attempt, DeadlinesFile, Key, NodeFolder, Share, StartFile, read_model
 from worker.boot import boot_id, cores
 from worker.decide import (
     UNWANTED_GRACE_S,
@@ -42,6 +42,7 @@ from worker.ranks.process_tree import attempts_of_processes
 from worker.ranks.shim import exit_record
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
+from worker.sharing.share import share_of
 from worker.sharing.support import SharingHost
 
 MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change
@@ -187,6 +188,11 @@ class Actor:
             return
         if slots_of(order) and not self._may_use_gpus(attempt, slots_of(order)):
             return
+        try:
+            share = share_of(order, self.sharing.cores, self.gpus.numa_nodes())
+        except ValueError as error:
+            self._conclude(attempt, Outcome.START_FAILED, f"sharing_unavailable: {error}.")
+            return
         known = self.memory.setdefault(attempt.key, InMemory())
         gang = order.gang
         interface = "" if gang is None else gang.rendezvous.fabric.interface or self.peers.interface
@@ -203,7 +209,7 @@ class Actor:
             launcher=launcher,
             launcher_reason=why,
             ranks=order.plan.ranks_per_node,
-            threads=order.threads_per_rank or self.share_of_cores(order),
+            threads=order.threads_per_rank or self.threads_of(order, share),
             gpus=self.gpus.uuids_of(slots_of(order)),
             nodes=order.plan.nodes,
             position=0 if gang is None else gang.position,
@@ -212,6 +218,7 @@ class Actor:
             script=is_script,
             log_bytes=self.log_bytes,
             memory_bytes=self.memory_bytes,
+            share=share,
         )
         write_atomically(attempt.start_file, json_bytes(start))
         known.spawns += 1
@@ -272,8 +279,10 @@ class Actor:
             seconds_ago = time.time() - attempt.exit.stat().st_mtime
             self.gpus.note_failure(uuid, name, seconds_ago=seconds_ago)
 
-    def share_of_cores(self, order: Order) -> int:
+    def threads_of(self, order: Order, share: Share | None) -> int:
         """Return the threads of one rank, so that other jobs may use the remaining slots."""
+        if share is not None:
+            return max(1, len(share.cpus) // order.plan.ranks_per_node)
         slots = len(self.gpus.known) or self.slots or cores()
         return max(1, cores() // max(slots, order.plan.ranks_per_node))
 

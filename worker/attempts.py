@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -55,6 +56,20 @@ class StateFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class Share(StateFile):
+    """Share of a node that other owners use too: that of some of its slots."""
+
+    cpus: list[int] = Field(min_length=1)
+    """Processors of these slots."""
+    slots: int = Field(ge=1)
+    slots_of_node: int = Field(ge=1)
+
+    @property
+    def part(self) -> Fraction:
+        """Part of the node's memory, up to 1."""
+        return min(Fraction(1), Fraction(self.slots, self.slots_of_node))
+
+
 class StartFile(StateFile):
     """Content of start.json: instructions for the shim, written by the agent before it asks for
     one."""
@@ -86,6 +101,8 @@ class StartFile(StateFile):
     """Bytes kept of each stream of each rank: of a longer one its first and its last half."""
     memory_bytes: int | None = Field(default=None, ge=1)
     """Memory limit of all its processes here; None: as much as the machine has."""
+    share: Share | None = None
+    """Share of the node that its processes are kept to; None: the node is its owner's alone."""
 
     @property
     def global_ranks(self) -> range:

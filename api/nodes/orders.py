@@ -22,6 +22,7 @@ from core.states import LIVE_ATTEMPT, AttemptState, Outcome, Phase
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
+from core.tables.nodes import Node
 from core.wire.messages import (
     AttemptRef,
     Deadlines,
@@ -132,6 +133,7 @@ def _order(
         if isinstance(spec, ScriptJobSpec)
         else spec.launcher,
         slots=part.slots,
+        slots_of_node=_slots_of_node(session, part),
         gang=_gang(attempt, part),
         threads_per_rank=spec.resources.threads_per_rank,
         dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
@@ -153,6 +155,16 @@ def _stop(attempt: Attempt) -> StopOrder:
         return StopOrder(reason=Outcome.PREEMPTED, grace_s=FELLOW_GONE_GRACE_S)
     grace_s = STOP_GRACE_S.get(attempt.stop_reason, DEFAULT_STOP_GRACE_S)
     return StopOrder(reason=attempt.stop_reason, grace_s=grace_s)
+
+
+def _slots_of_node(session: Session, part: AttemptPart) -> int | None:
+    """Return the number of the node's slots if the lease is a part of them.
+
+    An older worker, which would not read the order, is told nothing: it has been given no parts.
+    """
+    lease, node = session.get_one(Lease, part.lease_id), session.get_one(Node, part.node_id)
+    is_part = lease.num_slots is not None and lease.num_slots < node.slots
+    return node.slots if is_part and node.inventory.get("sharing") else None
 
 
 def _gang(attempt: Attempt, part: AttemptPart) -> Gang | None:

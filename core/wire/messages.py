@@ -316,7 +316,7 @@ class Order(Message):
     launcher: Launcher
     slots: list[int] = []
     """Indices of the GPUs, or CPU slots, for its ranks; empty: those from 0 on."""
-    slots_of_node: int | None = Field(default=None, ge=1)
+    slots_of_node: int | None = Field(default=None, ge=1, exclude_if=lambda told: told is None)
     """Number of slots of the node, if its lease is a part of them: it is confined to the share of
     its own slots. None: its lease is the whole node. Left out of the answer if None: older workers
     do not know the field."""

@@ -92,8 +92,11 @@ def exit_record(job_id: str, epoch: int = 1, **changes: Any) -> dict[str, Any]:
     return {**record, **changes}
 
 
-def place(database: Database, job_id: str, node_name: str = "box") -> int:
-    """Do what the scheduler does: give the job its next attempt on a node; its epoch."""
+def place(
+    database: Database, job_id: str, node_name: str = "box", *, num_slots: int | None = None
+) -> int:
+    """Do what the scheduler does: give the job its next attempt on a node, or on so many slots of
+    it; its epoch."""
     now = utc_now()
     with database.write() as session:
         job = session.get_one(Job, job_id)
@@ -109,9 +112,11 @@ def place(database: Database, job_id: str, node_name: str = "box") -> int:
             now=now,
             actor="test",
             message="Walk-in.",
+            num_slots=num_slots,
         )
+        slots = tuple(sorted(node_slots.lease_slots(session, lease)))[:2]
         attempt = attempts.assign(
-            session, job, [attempts.NodeAssignment(node, lease, (0, 1))], now=now, actor="test"
+            session, job, [attempts.NodeAssignment(node, lease, slots)], now=now, actor="test"
         )
         assert attempt is not None
         return attempt.epoch

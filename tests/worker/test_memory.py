@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,10 @@ def test_the_bound_leaves_room_for_the_platform_and_its_neighbours(
     here = Machine(round(total_gib * GIB), round(available_gib * GIB))
     wanted = None if wanted_gib is None else round(wanted_gib * GIB)
     assert here.bound(wanted) // MIB == bound_mib
+
+
+def test_a_part_of_a_node_has_that_part_of_its_memory() -> None:
+    here = Machine(24 * GIB, 23 * GIB)
+    assert here.bound(None, Fraction(1, 4)) == int(here.for_jobs / 4)
+    assert here.bound(GIB, Fraction(1, 4)) == GIB
+    assert here.bound(None, Fraction(1)) == here.bound(None)

@@ -363,12 +363,13 @@ def test_exit_codes_of_scripts_mean_nothing_and_memory_errors_are_told_apart(
 
 def test_of_a_machines_gpus_only_those_of_the_lease_are_inside() -> None:
     found = {f"nvidia{number}" for number in range(8)}
-    found |= {"null", "sda", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps"}
-    steering = [
-        "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps",
-    ]  # fmt: skip
+    found |= {"null", "sda", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset",
+              "nvidia-caps"}  # fmt: skip
+    steering = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
     assert gpu_devices([5, 2], found) == [*steering, "/dev/nvidia5", "/dev/nvidia2"]
     assert gpu_devices([], found) == []
+    instance = gpu_devices([1], found, has_instances=True)
+    assert instance == [*steering, "/dev/nvidia1", "/dev/nvidia-caps"]
     assert gpu_devices([8], found) == steering  # not there: the script finds no GPU
 
 

@@ -25,6 +25,7 @@ from worker.gpus.nvml import Device, Fault, Nvml, Reading
 from worker.gpus.slots import KnownGpu, assign_slots
 from worker.gpus.speeds import measured_speeds
 from worker.gpus.torch_view import TorchView
+from worker.sharing.cores import numa_of
 
 ALLOWED = "CUDA_VISIBLE_DEVICES"
 REST_S = 600.0  # of a GPU that failed in an attempt, so that the retry gets another one
@@ -136,6 +137,10 @@ class NodeGpus:
         """Return N of each /dev/nvidiaN of these slots; MIG instances of one GPU share it."""
         minors = [self.known[slot].minor for slot in slots if slot < len(self.known)]
         return tuple(dict.fromkeys(minor for minor in minors if minor is not None))
+
+    def numa_nodes(self) -> list[int | None]:
+        """Return the NUMA node of each slot's GPU, as far as the kernel tells it."""
+        return [numa_of(gpu.pci_address) for gpu in self.known]
 
     def why_unfit(self, slots: Collection[int]) -> str:
         """Return the reason why no job may start on these slots now; empty if one may."""

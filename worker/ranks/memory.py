@@ -11,12 +11,14 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 CGROUPS = Path("/sys/fs/cgroup")
 MIB, GIB = 1 << 20, 1 << 30
+WHOLE = Fraction(1)
 LEAST_BOUND = 256 * MIB  # less than torch's imports need: such an attempt ends and says why
 LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 0.2, 0.02
 FILLED_PER_S = 8 * GIB  # speed at which a few threads touch new pages
@@ -47,10 +49,10 @@ class Machine(NamedTuple):
         """Memory left for other programs to grow."""
         return self.reserve // 4
 
-    def bound(self, wanted: int | None) -> int:
+    def bound(self, wanted: int | None, part: Fraction = WHOLE) -> int:
         """Return the limit of an attempt that starts now; `wanted` is the administrator's
-        setting."""
-        room = min(self.for_jobs, self.available - self.margin)
+        setting, `part` the part of the node that its slots are."""
+        room = min(int(self.for_jobs * part), self.available - self.margin)
         return max(LEAST_BOUND, room if wanted is None else min(room, wanted))
 
     def is_full(self) -> bool:
@@ -173,6 +175,9 @@ class MemoryWatch:
     group: Path | None
     """Cgroup that enforces the limit; None: only this watch does."""
     processes: Callable[[], Iterable[int]]
+    has_neighbours: bool = False
+    """True if other owners use the machine too: then it is not ended for a machine that is full,
+    which may be the work of another; its own share is its limit."""
     most_bytes: int = 0
     exceeded: bool = False
     """True if the attempt has reached its limit, or has exhausted the machine's memory."""
@@ -192,7 +197,8 @@ class MemoryWatch:
             used = read_number(self.group, "memory.peak", "memory.max_usage_in_bytes") or 0
             self.exceeded |= kills_in(self.group) > 0
         self.most_bytes = max(self.most_bytes, used)
-        if here.is_full():  # an attempt that uses next to nothing did not fill it
+        if here.is_full() and not self.has_neighbours:
+            # An attempt that uses next to nothing did not fill it.
             now = used if self.group is None else used_bytes(self.group)
             self.exceeded |= now > here.margin
         self.pause_s = max(SHORTEST_PAUSE_S, min(LONGEST_PAUSE_S, left / FILLED_PER_S))
@@ -203,6 +209,8 @@ class MemoryWatch:
         return MemoryUse(self.most_bytes, self.bound_bytes) if self.exceeded else None
 
     def others_were_killed(self) -> bool:
-        """Return True if the kernel has meanwhile killed a process around here for lack of
-        memory."""
+        """Return True if the kernel has meanwhile killed a process for lack of memory: one of the
+        attempt if its cgroup counts them, else one that shares this process's memory."""
+        if self.group is not None:
+            return kills_in(self.group) > 0
         return kills_around() > self.kills_before

@@ -48,7 +48,7 @@ from worker.ranks.judge import (
 )
 from worker.ranks.launch import RankLauncher, TorchrunLauncher
 from worker.ranks.log_cap import LogCap
-from worker.ranks.memory import MemoryWatch, machine
+from worker.ranks.memory import WHOLE, MemoryWatch, machine
 from worker.ranks.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for, descendants
 from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.script_launch import ScriptLauncher
@@ -107,8 +107,13 @@ class Shim:
         self.cgroup = cgroup
         self.tree = ProcessTree(attempt.path, self.cgroup)
         here = machine()
+        share = start.share
         self.limits = ResourceLimits(
-            attempt.path, cgroup, here.bound(start.memory_bytes), here.for_jobs
+            attempt.path,
+            cgroup,
+            here.bound(start.memory_bytes, WHOLE if share is None else share.part),
+            here.for_jobs,
+            cpus=() if share is None else share.cpus,
         )
         self.launcher: RankLauncher
         if start.script:
@@ -143,17 +148,25 @@ class Shim:
             self.limits.memory_bytes,
             self.limits.bounded.get("memory"),
             processes=lambda: descendants(os.getpid()),
+            has_neighbours=self.start.share is not None,
         )
         say(
             f"Memory: {self.limits.memory_bytes / 2**30:.2f} GiB at most. Limited by cgroups: "
             f"{', '.join(self.limits.bounded) or 'nothing'}."
         )
+        if self.start.share is not None:
+            share = self.start.share
+            say(
+                f"The node is shared: {share.slots} of {share.slots_of_node} slots, processors "
+                f"{', '.join(map(str, share.cpus))}."
+            )
         if self.start.launcher_reason:
             say(f"torchrun starts the ranks: {self.start.launcher_reason}.")
         failure = ""
         evidence: list[RankEvidence] = []
         for _ in range(PORTS_TRIED):
             try:
+                self.limits.keep_apart(strictly=self.start.script)
                 self.launcher.start()
             except OSError as error:
                 failure = f"the operating system refused: {error}"

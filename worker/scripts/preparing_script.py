@@ -22,6 +22,7 @@ from worker.scripts.environments import CannotBuild, build, requirements_of
 from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
 from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptLimits, ScriptRun
+from worker.sharing.share import part_of
 
 
 class CannotStart(Exception):
@@ -96,7 +97,7 @@ def script_run(
         script=script,
         ranks=order.plan.ranks_per_node,
         level=level,
-        limits=host.limits,
+        limits=host.limits.share(part_of(order)),
         python=sys.executable if environment is None else f"{ENVIRONMENT}/bin/python",
         environment_folder=None if environment is None else str(environment),
         resume_from=resume_from,

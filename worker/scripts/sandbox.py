@@ -34,7 +34,8 @@ ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime",
 DEVICES = ("null", "zero", "full", "random", "urandom")
 TUN = "/dev/net/tun"
 RDMA = "/dev/infiniband"
-GPU_CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
+GPU_CONTROL = ("nvidiactl", "nvidia-uvm")  # profilers and displays need others, CUDA does not
+MIG_CONTROL = "nvidia-caps"
 
 
 class Level(StrEnum):
@@ -79,6 +80,10 @@ class Box:
     limits: Mapping[str, int] = field(default_factory=dict)
     shm_bytes: int = 1 << 30
     gpus: Sequence[int] = ()
+    has_instances: bool = False
+    """True if it has instances of GPUs in MIG mode, which need further device files."""
+    may_set_affinity: bool = True
+    """False if its affinity alone keeps it on the cores of its slots, beside those of others."""
     uid: int | None = None
     """User that it runs as if the worker is root; else the worker's own user, without rights."""
     fellows: Fellows | None = None
@@ -93,7 +98,8 @@ class Box:
         view = sorted(
             [*system_view(), *self._etc(), *self.binds], key=lambda bind: PurePosixPath(bind[1])
         )
-        devices = gpu_devices(self.gpus, os.listdir("/dev"))
+        found = os.listdir("/dev")
+        devices = gpu_devices(self.gpus, found, has_instances=self.has_instances)
         if self.on_host_network and os.path.isdir(RDMA):
             devices += [f"{RDMA}/{name}" for name in sorted(os.listdir(RDMA))]
         first = [sys.executable, "-I", "-S"]
@@ -101,6 +107,7 @@ class Box:
             "mounts": None,
             "network": self._network(),
             "limits": dict(self.limits),
+            "may_set_affinity": self.may_set_affinity,
             "uid": self.uid,
             "gid": self.uid,
             "command": list(self.command),
@@ -199,11 +206,18 @@ class Box:
         return [*own, *hidden]
 
 
-def gpu_devices(gpus: Sequence[int], found: Collection[str]) -> list[str]:
-    """Return the device files of `found` in /dev for these GPUs, with the control devices."""
+def gpu_devices(
+    gpus: Sequence[int], found: Collection[str], *, has_instances: bool = False
+) -> list[str]:
+    """Return the device files of `found` in /dev for these GPUs, with the control devices.
+
+    `has_instances` is True if the script has only instances of them, made by MIG.
+    """
     if not gpus:
         return []
     names = [*GPU_CONTROL, *(f"nvidia{number}" for number in gpus)]
+    if has_instances:
+        names.append(MIG_CONTROL)
     return [f"/dev/{name}" for name in names if name in found]
 
 

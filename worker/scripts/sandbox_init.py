@@ -8,6 +8,7 @@ script's.
     mounts     without bubblewrap: the view inside, built here
     limits     resource limits by name
     network    for a script on several nodes its address, and the socket to its relay; else null
+    may_set_affinity   false if the script must stay on the processors that it starts on
     uid, gid   user that the script runs as if the worker is root; else null
     command, environment, folder
 """
@@ -52,6 +53,7 @@ DENIED = {
     "aarch64": (117, 40, 39, 41, 51, 97, 268, 219, 217, 218, 280, 241, 282, 425, 104, 105, 273,
                 106, 224, 142, 265, 264, 429, 430, 428, 442),
 }  # fmt: skip
+SET_AFFINITY = {"x86_64": 203, "aarch64": 122}
 CLONE = {"x86_64": 56, "aarch64": 220}
 CLONE3 = 435
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -74,7 +76,12 @@ def main() -> int:
             build(wanted["mounts"])
         if interface is not None:
             meet(interface, network["descriptor"])
-        lock(wanted["limits"], wanted["uid"], wanted["gid"])
+        lock(
+            wanted["limits"],
+            wanted["uid"],
+            wanted["gid"],
+            may_set_affinity=wanted["may_set_affinity"],
+        )
         os.chdir(wanted["folder"])
         child = start(wanted["command"], wanted["environment"])
     except OSError as error:
@@ -217,7 +224,9 @@ def linger() -> None:
 # -------------------------------------------------------------------------------------- locking
 
 
-def lock(limits: dict[str, int], uid: int | None, gid: int | None) -> None:
+def lock(
+    limits: dict[str, int], uid: int | None, gid: int | None, *, may_set_affinity: bool
+) -> None:
     """Give up for good all rights beyond those of an ordinary process."""
     os.setsid()  # no terminal to push characters into
     for name, value in limits.items():
@@ -232,7 +241,7 @@ def lock(limits: dict[str, int], uid: int | None, gid: int | None) -> None:
         os.setresuid(uid, uid, uid)
     drop_capabilities()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    deny_system_calls()
+    deny_system_calls(may_set_affinity=may_set_affinity)
 
 
 def drop_bounding_set() -> None:
@@ -252,8 +261,9 @@ def drop_capabilities() -> None:
         raise failure("capset")
 
 
-def deny_system_calls() -> None:
-    """Install a seccomp filter: calls in DENIED and new namespaces fail with EPERM."""
+def deny_system_calls(*, may_set_affinity: bool) -> None:
+    """Install a seccomp filter: calls in DENIED and new namespaces fail with EPERM, and so does
+    sched_setaffinity unless `may_set_affinity`."""
     machine = platform.machine()
     if machine not in DENIED:
         raise OSError(errno.ENOSYS, f"there is no list of system calls for {machine}")
@@ -270,7 +280,8 @@ def deny_system_calls() -> None:
         (equal, 0, 1, CLONE3),  # a filter can't read its flags; the C library falls back to clone
         (answer, 0, 0, absent),
     ]
-    for number in DENIED[machine]:
+    also = () if may_set_affinity else (SET_AFFINITY[machine],)
+    for number in (*DENIED[machine], *also):
         program += [(equal, 0, 1, number), (answer, 0, 0, deny)]
     program += [
         (equal, 0, 3, CLONE[machine]),

@@ -171,6 +171,8 @@ class ScriptLauncher:
             },
             shm_bytes=self.limits.memory_bytes // 2,
             gpus=run.gpus,
+            has_instances=any(uuid.startswith(MIG) for uuid in self.start_order.gpus),
+            may_set_affinity=self.limits.may_set_affinity,
             uid=uid,
             fellows=fellows,
             on_host_network=self.on_host_network,

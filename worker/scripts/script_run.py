@@ -8,6 +8,7 @@ sandbox/
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from pydantic import Field
@@ -29,6 +30,14 @@ class ScriptLimits(StateFile):
     files: int = Field(ge=1)
     """Number of its own files on the disk."""
     processes: int = Field(ge=1)
+
+    def share(self, part: Fraction) -> "ScriptLimits":
+        """Return the limits of a script that has this part of the node."""
+        return ScriptLimits(
+            disk_bytes=max(1, int(self.disk_bytes * part)),
+            files=max(1, int(self.files * part)),
+            processes=max(1, int(self.processes * part)),
+        )
 
 
 class ScriptRun(StateFile):

@@ -11,8 +11,8 @@ from core.jobs import attempts
 from core.states import Outcome
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.nodes import Node
-from tests.api.conftest import World
-from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+from tests.api.conftest import World, client, enrol
+from tests.api.shapes import INVENTORY, exit_record, free, heartbeat, job_spec, place
 
 
 def submit(world: World, **changes: Any) -> str:
@@ -65,6 +65,24 @@ def test_a_node_is_ready_after_its_first_heartbeat_and_its_hardware_names_its_cl
     assert node["reachable"] is True
     assert node["hardware"]["slots"] == 2
     assert node["free_at"] is None
+
+
+def test_an_order_for_a_part_of_a_node_says_how_many_slots_there_are(world: World) -> None:
+    quad = client(world.app, enrol(world.app, world.database, "quad", cores=4, slots=4))
+    told = {**INVENTORY, "cores": 4, "slots": 4}
+
+    def order(**sharing: str) -> dict[str, Any]:
+        beat = heartbeat(inventory={**told, **sharing})
+        (found,) = quad.post("/v1/node/heartbeat", json=beat).json()["attempts"]
+        return dict(found)
+
+    quad.post("/v1/node/heartbeat", json=heartbeat(inventory=told))
+    place(world.database, submit(world), "quad", num_slots=2)
+    assert "slots_of_node" not in order(), "an older worker would refuse a field it does not know"
+    assert (order(sharing="full")["slots_of_node"], order(sharing="full")["slots"]) == (4, [0, 1])
+    place(world.database, submit(world))
+    (whole,) = beat(world)["attempts"]
+    assert "slots_of_node" not in whole
 
 
 def test_a_job_goes_from_assignment_to_its_end(world: World) -> None:
