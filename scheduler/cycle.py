@@ -22,6 +22,7 @@ from core.base.words import clock, in_words
 from core.database.database import Database
 from core.jobs.attempts import NodeAssignment, ask_to_stop, assign, lock
 from core.leases import appointments, leases, waitlist
+from core.leases.neighbours import why_not_beside_others
 from core.leases.waitlist import MAX_JUDGED, SearchBudget
 from core.policy.document import DEFAULT, Policy
 from core.policy.grid import walk_in_end
@@ -96,6 +97,14 @@ class JobReason:
 
 class Overtaken(Exception):
     """The world has moved on since it was read; the transaction is rolled back."""
+
+
+class NeighboursRefused(Exception):
+    """A node cannot keep the job apart from the jobs of other owners."""
+
+    def __init__(self, reason: WaitingReason) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
 
 
 def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
@@ -363,6 +372,11 @@ def grant(
                     let_in(scheduler, session, row, places, now)
             else:
                 places = walk_in(scheduler, session, row, placement, now)
+            for place in places:
+                is_script = row.code_sha256 is not None
+                why = why_not_beside_others(place.node, place.lease, is_script=is_script)
+                if why:
+                    raise NeighboursRefused(WaitingReason(ReasonCode.SHARING_UNAVAILABLE, why))
             meeting_point = rendezvous(session, places, SystemRandom())
             with tracing.span("place", parent=row.traceparent, job=row.id, epoch=row.epoch + 1):
                 if not assign(session, row, places, now=now, actor=ACTOR, rendezvous=meeting_point):
@@ -370,7 +384,7 @@ def grant(
     except (Overtaken, HourTaken) as error:
         log.info("placement_overtaken", job=job.id, why=str(error))
         return []
-    except walk_ins.WalkInRefused as error:
+    except (walk_ins.WalkInRefused, NeighboursRefused) as error:
         scheduler.refusals.remember(job.id, error.reason, now)
         return []
     names = [place.node.name for place in places]

@@ -4,11 +4,11 @@ import pytest
 
 from core.database.database import Database
 from core.leases import node_slots
-from core.states import LeaseState, NodeState, Outcome
+from core.states import LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import SlotState
 from core.tables.nodes import Node
 from tests.core.holds import OVERBOOKED, SLOTS_WRONG
-from tests.scheduler.world import World, at
+from tests.scheduler.world import WHY, World, at
 
 
 @pytest.fixture
@@ -128,3 +128,38 @@ def test_a_slot_that_fails_stops_nothing_beside_it_and_gets_nothing_new(world: W
     assert world.get_job(running).state == "starting"
     assert slots_of(world, fits) == [1]
     assert world.get_lease(ada).state is LeaseState.ACTIVE
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+@pytest.mark.parametrize("script", [False, True], ids=["recipe", "script"])
+def test_a_job_starts_beside_others_only_where_the_node_keeps_it_apart(
+    world: World, sharing: Sharing, script: bool
+) -> None:
+    node = world.node(class_name="cpu8", sharing=sharing)
+    part = world.book(node, at(11), 1, num_slots=2)
+    asked = {"code_sha256": world.file()} if script else {}
+    job = world.job(lease=part, ranks=2, **asked)
+    kept_apart = sharing is Sharing.FULL or (sharing is Sharing.RECIPES and not script)
+    assert go(world, 11) == ([job] if kept_apart else [])
+    if kept_apart:
+        return
+    told = world.get_job(job)
+    assert told.reason_code == "sharing_unavailable"
+    assert "north-01 cannot keep a " in told.reason
+    assert WHY in told.reason
+    with world.database.write() as session:
+        session.get_one(Node, node).sharing = Sharing.FULL
+    assert go(world, 11, 1) == [job]
+
+
+def test_a_whole_node_is_nobody_else_s_whatever_it_can_keep_apart(world: World) -> None:
+    node = world.node(class_name="cpu8", sharing=Sharing.NONE)
+    whole, all_slots = world.book(node, at(11), 1), world.book(node, at(12), 1, num_slots=8)
+    first = world.job(lease=whole, ranks=2, code_sha256=world.file())
+    second = world.job(lease=all_slots, ranks=2, code_sha256=world.file())
+    assert go(world, 11) == [first]
+    world.runs(first)
+    go(world, 11, 55)
+    world.exits(first, Outcome.LEASE_ENDED)
+    go(world, 11, 57)
+    assert go(world, 12) == [second]

@@ -24,8 +24,9 @@ from core.states import (
     NodeState,
     Outcome,
     Phase,
+    Sharing,
 )
-from core.tables.files import Checkpoint
+from core.tables.files import Checkpoint, StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Event, Job
 from core.tables.kinds import LeaseKind, Role
 from core.tables.leases import Lease
@@ -46,6 +47,7 @@ from strategies.plan.planner import plan
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)
 CPU8 = Hardware(class_name="cpu8", device="cpu", slots=8, memory_gib=32.0)
+WHY = "no memory cgroup can be made"
 CLASSES = {hardware.class_name: hardware for hardware in (CPU2, CPU8)}
 
 
@@ -119,6 +121,7 @@ class World:
         *,
         state: NodeState = NodeState.READY,
         clean: bool = True,
+        sharing: Sharing = Sharing.FULL,
     ) -> str:
         """A node that has just reported; its id."""
         with self.database.write() as session:
@@ -129,7 +132,11 @@ class World:
                 slots=CLASSES[class_name].slots,
                 state=state,
                 reason="",
-                inventory={},
+                sharing=sharing,
+                inventory={
+                    "sharing": sharing,
+                    "no_sharing": "" if sharing is Sharing.FULL else WHY,
+                },
                 telemetry=None,
                 boot_id="boot-1",
                 clean=clean,
@@ -236,6 +243,13 @@ class World:
                 session, job, now=self.now, reason_code="submitted", message="Submitted.", actor="t"
             )
             return job.id
+
+    def file(self) -> str:
+        """A stored file, such as the code of a script; its hash."""
+        with self.database.write() as session:
+            name = new_id(IdKind.NODE).removeprefix("node_").rjust(64, "0")
+            session.add(StoredFile(sha256=name, size=1, created_at=self.now))
+            return name
 
     def book(
         self,
