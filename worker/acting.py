@@ -42,6 +42,7 @@ from worker.ranks.process_tree import attempts_of_processes
 from worker.ranks.shim import exit_record
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
+from worker.sharing.own_cores import OwnCores
 from worker.sharing.share import share_of
 from worker.sharing.support import SharingHost
 
@@ -89,6 +90,10 @@ class Actor:
     boot_id: str = field(default_factory=boot_id)
     memory: dict[Key, InMemory] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
+    own_cores: OwnCores = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.own_cores = OwnCores([cpu for core in self.sharing.cores for cpu in core.cpus])
 
     def act(self, action: Action, *, sent_at: float) -> None:
         """Do the action. Raises OSError if the disk fails: the next round decides the same again.
@@ -181,6 +186,7 @@ class Actor:
         )
         self.memory.setdefault(attempt.key, InMemory()).preparation = preparation
         preparation.start()
+        self.own_cores.hold(preparation.native_id)
 
     def _spawn(self, attempt: Attempt) -> None:
         order = attempt.order()
@@ -263,6 +269,11 @@ class Actor:
         return self.gpus.look(
             held={uuid for start in starts for uuid in start.gpus}, roots=shims | ranks
         )
+
+    def leave_shares(self, live: Sequence[Key]) -> None:
+        """Keep the worker's own work off the processors of live attempts that share the node."""
+        starts = [start for key in live if (start := self.folder.attempt(key).start()) is not None]
+        self.own_cores.leave(start.share for start in starts if start.share is not None)
 
     def _rest_failed_gpu(self, attempt: Attempt) -> None:
         """Let the GPU rest that the attempt's end blames, if any."""

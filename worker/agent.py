@@ -212,6 +212,7 @@ class Agent:
             except ProcessLookupError:
                 continue
         gpus = self.actor.look_at_gpus()
+        self.actor.leave_shares([one.key for one in seen if one.shim_lives])
         if time.monotonic() - self.inventory_at > INVENTORY_EVERY_S:
             self.inventory_at = time.monotonic()
             self.inventory = take_inventory(

@@ -13,7 +13,7 @@ import pytest
 from core.spec.spec import Launcher
 from core.states import Outcome, Sharing
 from tests.worker.fake_api import FakeApi
-from tests.worker.nodes import Node, make_order
+from tests.worker.nodes import Node, make_order, wait_for
 from tests.worker.scripts import output_of, script_order
 from worker.attempts import Key
 from worker.ranks.memory import MIB, MemoryWatch
@@ -152,10 +152,17 @@ def test_a_script_does_not_start_beside_others_where_its_memory_has_no_limit(
     assert alone.outcome is Outcome.SUCCEEDED, alone
 
 
+def affinities(node: Node) -> list[set[int]]:
+    """The processors of each thread of the worker."""
+    assert node.process is not None
+    threads = os.listdir(f"/proc/{node.process.pid}/task")
+    return [os.sched_getaffinity(int(thread)) for thread in threads]
+
+
 @pytest.mark.parametrize(
     "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]
 )
-def test_a_recipe_stays_on_the_cores_of_its_slots(
+def test_a_recipe_stays_on_the_cores_of_its_slots_and_the_worker_leaves_them(
     api: FakeApi, node: Node, shared: Callable[..., None], launcher: Launcher
 ) -> None:
     shared()
@@ -163,6 +170,7 @@ def test_a_recipe_stays_on_the_cores_of_its_slots(
     order = make_order(ranks=1, launcher=launcher, slots=[1], slots_of_node=2)
     key = api.order(order)
     assert sorted(os.sched_getaffinity(node.rank_pid(key, 0))) == cpus_of(1)
+    wait_for(lambda: {*cpus_of(0)} in affinities(node), within_s=20)
     whole = api.order(make_order("job_whole", ranks=1, launcher=launcher, slots=[0]))
     assert os.sched_getaffinity(node.rank_pid(whole, 0)) == os.sched_getaffinity(0)
     start = node.attempt(key).start()

@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 
 from core.states import Sharing
 from tests.worker.nodes import TREE
+from worker.attempts import Share
 from worker.sharing.cores import Core, divide, numa_of, read_cores
+from worker.sharing.own_cores import left_by
 from worker.sharing.support import SharingHost, judge_sharing
 
 FOUR = tuple(Core((cpu,)) for cpu in range(4))
 PROBE = """
 import json
 from core.states import Sharing
+from worker.sharing.own_cores import left_by
 from worker.sharing.support import find_sharing_host
 print(json.dumps(find_sharing_host(Sharing.FULL).bounds_memory))
 """
@@ -88,7 +91,15 @@ def test_a_gpu_s_numa_node_is_found_by_its_address(tmp_path: Path) -> None:
     assert [numa_of(each, tmp_path) for each in addresses] == [1, None, None, None]
 
 
-# -------------------------------------------------------------------------------------- what it can
+def test_the_worker_works_where_no_share_is_and_anywhere_if_all_is_shared() -> None:
+    shares = [Share(cpus=cpus, slots=1, slots_of_node=2) for cpus in ([1, 2], [3])]
+    assert left_by(shares, range(5)) == {0, 4}
+    assert left_by(shares[:1], range(5)) == {0, 3, 4}
+    assert left_by([], range(5)) == {0, 1, 2, 3, 4}
+    assert left_by(shares, [1, 2, 3]) == {1, 2, 3}
+
+
+# ------------------------------------------------------------------------------------- what it can
 
 
 @pytest.mark.parametrize(
