@@ -187,6 +187,18 @@ def lease_words(lease: Lease) -> str:
     return f"{lease.node}, {start:%d %b %H:%M} to {until} UTC"
 
 
+def lease_share(lease: Lease) -> str:
+    """The part of a node that a lease has: `1 of 4 GPUs`, with its GPUs once it has begun. Empty
+    for a whole node."""
+    if lease.whole or lease.gpus is None:
+        return ""
+    share = f"{lease.gpus} of {counted(lease.of_gpus or lease.gpus, 'GPU')}"
+    if not lease.slots:
+        return share
+    noun = "GPU" if len(lease.slots) == 1 else "GPUs"
+    return f"{share}: {noun} {', '.join(str(slot) for slot in lease.slots)}"
+
+
 def lease_can_be_cancelled(lease: Lease) -> bool:
     """Booked ones are given up, active ones end early; walk-ins follow their job."""
     return lease.kind == "booked" and lease.state in ("booked", "active")

@@ -1,7 +1,7 @@
 """Free nodes by hour, and the reasons why the others are not free."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -15,7 +15,11 @@ from core.base.errors import BadRequest, NotFound
 from core.base.node_names import is_one_of
 from core.leases.situation import BOOKABLE, Judge, ref_of
 from core.policy.grid import HOUR, hour_floor
-from core.states import NodeState
+from core.policy.slots import free_slots
+from core.policy.verdict import Span
+from core.policy.words import gpus_text
+from core.reasons import ReasonCode
+from core.states import NodeState, Sharing
 from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
@@ -32,10 +36,9 @@ OVER = "in_the_past"
 
 @dataclass(frozen=True)
 class HeldHours:
-    """Hours of a node that are held, with the word for the holder."""
+    """Hours of a node, or of some of its slots, that are held, with the word for the holder."""
 
-    start: datetime
-    end: datetime
+    span: Span
     why: str
 
 
@@ -50,11 +53,13 @@ def availability(
     hours: int,
     block_hours: int | None,
     any_length: bool,
+    gpus: int | None = None,
     now: datetime,
 ) -> AvailabilityView:
     """Return the free nodes of every hour. With `block_hours` or `any_length`, only nodes on which
-    a block of that length, or of any allowed length, may start then count as free. `names` limits
-    the answer to these nodes."""
+    a block of that length, or of any allowed length, may start then count as free. A block has
+    `gpus` slots of a node, or all of them if that is None. `names` limits the answer to these
+    nodes."""
     if block_hours is not None and any_length:
         raise BadRequest("block_hours: give either one length or `any`.", param="block_hours")
     query = select(Node).where(Node.state != NodeState.RETIRED).order_by(Node.name)
@@ -66,7 +71,10 @@ def availability(
     first = hour_floor(start, anchor)
     starts = [first + number * HOUR for number in range(hours)]
     held = _held(session, person, nodes, first, first + hours * HOUR)
-    allowed = {node.id: judge.policy_for_node(node).lengths(ref_of(node)) for node in nodes}
+    sizes = {node.id: None if gpus == node.slots else gpus for node in nodes}
+    allowed = {
+        node.id: judge.policy_for_node(node).lengths(ref_of(node), sizes[node.id]) for node in nodes
+    }
     asked = allowed if any_length else dict.fromkeys(allowed, (block_hours,) if block_hours else ())
     if any(asked.values()):
         if len(nodes) * hours > MAX_JUDGED:
@@ -79,30 +87,50 @@ def availability(
         longest = max(max(lengths) for lengths in asked.values())
         judge.look_at(nodes, first, first + (hours + longest) * HOUR)
     taken: dict[datetime, list[TakenView]] = defaultdict(list)
+    left: dict[datetime, dict[str, int]] = defaultdict(dict)
     for node in nodes:
         lengths = asked[node.id]
+        needed = node.slots if gpus is None else gpus
         open_ = []
         for at in starts:
-            why = _why_not(node, held[node.id], at, now)
-            if why is not None:
-                taken[at].append(TakenView(node=node.name, why=why))
+            over = _over(held[node.id], at, now)
+            left[at][node.name] = _num_free(node, over, at, now)
+            if node.state not in BOOKABLE:
+                taken[at].append(TakenView(node=node.name, why=node.state))
+            elif needed > node.slots:
+                has = f"{node.name} has {gpus_text(node.slots)}, not {needed}."
+                taken[at].append(TakenView(node=node.name, why=ReasonCode.BAD_SIZE, message=has))
+            elif left[at][node.name] < needed:
+                taken[at].append(TakenView(node=node.name, why=over[0].why))
             elif lengths and at + HOUR <= now:
                 taken[at].append(TakenView(node=node.name, why=OVER, message="It has passed."))
             elif lengths:
                 open_.append(at)
-        for at, broken in openings.refusals(judge, node, open_, lengths).items():
+        refused = openings.refusals(judge, node, open_, lengths, num_slots=sizes[node.id])
+        for at, broken in refused.items():
             taken[at].append(TakenView(node=node.name, why=broken.code, message=broken.message))
     shown = []
     for at in starts:
         busy = {one.node for one in taken[at]}
         free = [node.name for node in nodes if node.name not in busy]
-        shown.append(FreeHour(start=at, free=len(free), nodes=free, taken=taken[at]))
+        shown.append(
+            FreeHour(start=at, free=len(free), nodes=free, taken=taken[at], free_gpus=left[at])
+        )
     return AvailabilityView(
         node_class=node_class,
         nodes=len(nodes),
         hours=shown,
-        lengths=[LengthsView(node=node.name, hours=list(allowed[node.id])) for node in nodes],
+        lengths=[
+            LengthsView(node=node.name, hours=list(allowed[node.id]), sizes=_sizes(judge, node))
+            for node in nodes
+        ],
     )
+
+
+def _sizes(judge: Judge, node: Node) -> list[int]:
+    """Return the numbers of slots that the person may book on a node, ascending."""
+    listed = judge.policy_for_node(node).sizes(ref_of(node))
+    return [size for size in listed if size == node.slots or node.sharing is not Sharing.NONE]
 
 
 def _named(nodes: Sequence[Node], names: Sequence[str]) -> Sequence[Node]:
@@ -124,6 +152,8 @@ def _held(
             Occupancy.node_id,
             Occupancy.hold_start,
             Occupancy.hold_end,
+            Occupancy.lease_id,
+            Occupancy.num_slots,
             Occupancy.kind,
             Lease.user_id,
         )
@@ -134,23 +164,30 @@ def _held(
             Occupancy.hold_start < end,
             Occupancy.hold_end > start,
         )
+        .order_by(Occupancy.hold_start, Occupancy.id)
     )
     held: dict[str, list[HeldHours]] = defaultdict(list)
-    for node_id, held_from, held_to, kind, user_id in rows:
+    for node_id, held_from, held_to, lease_id, num_slots, kind, user_id in rows:
         is_own = kind is OccupancyKind.LEASE and user_id == person.id
-        held[node_id].append(HeldHours(held_from, held_to, "yours" if is_own else WORDS[kind]))
+        span = Span(held_from, held_to, lease_id, num_slots)
+        held[node_id].append(HeldHours(span, "yours" if is_own else WORDS[kind]))
     return held
 
 
-def _why_not(node: Node, held: Sequence[HeldHours], at: datetime, now: datetime) -> str | None:
+def _since(at: datetime, now: datetime) -> datetime:
     # Of the hour that runs, what is over is nobody's any more.
-    since = now if at <= now < at + HOUR else at
-    return next(_whys(node, held, since, at + HOUR), None)
+    return now if at <= now < at + HOUR else at
 
 
-def _whys(node: Node, held: Sequence[HeldHours], since: datetime, until: datetime) -> Iterator[str]:
+def _over(held: Sequence[HeldHours], at: datetime, now: datetime) -> list[HeldHours]:
+    """Return those that hold a part of the hour that begins at `at`."""
+    since = _since(at, now)
+    return [one for one in held if one.span.start < at + HOUR and one.span.end > since]
+
+
+def _num_free(node: Node, over: Sequence[HeldHours], at: datetime, now: datetime) -> int:
+    """Return the slots of a node that nobody holds in any part of the hour."""
     if node.state not in BOOKABLE:
-        yield str(node.state)
-    for one in held:
-        if one.start < until and one.end > since:
-            yield one.why
+        return 0
+    spans = (one.span for one in over)
+    return free_slots(spans, of=node.slots, start=_since(at, now), end=at + HOUR)

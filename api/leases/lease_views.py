@@ -12,11 +12,11 @@ from core.base.errors import NotFound
 from core.policy.bands import whole_hours
 from core.policy.grid import usable_end
 from core.policy.verdict import Reason, Verdict
-from core.states import LIVE_ATTEMPT
+from core.states import LIVE_ATTEMPT, LeaseState
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
-from core.tables.nodes import Node
+from core.tables.nodes import Node, NodeSlot
 from core.tables.people import User
 
 # Built once: to build a query takes longer than to ask it.
@@ -39,6 +39,13 @@ RUNNING_IN = (
     )
     .order_by(Attempt.assigned_at)
 )
+SLOTS_OF = (
+    select(Lease.id, NodeSlot.slot)
+    .join(NodeSlot, NodeSlot.lease_id == Lease.id)
+    .where(Lease.id.in_(bindparam("lease_ids", expanding=True)))
+    .order_by(NodeSlot.slot)
+)
+BEGUN = (LeaseState.ACTIVE, LeaseState.ENDING)
 
 
 def find_lease(session: Session, lease_id: str, person: Person, *, lock: bool = False) -> Lease:
@@ -68,11 +75,27 @@ def lease_views(
         return []
     for lease_id, job_id in session.execute(RUNNING_IN, {"lease_ids": list(jobs)}):
         jobs[lease_id].append(job_id)
-    return [_lease_view(*row, jobs[row[0].id]) for row in rows]
+    slots = _slots_of(session, [row[0].id for row in rows if row[0].state in BEGUN])
+    return [_lease_view(*row, slots.get(row[0].id), jobs[row[0].id]) for row in rows]
+
+
+def _slots_of(session: Session, lease_ids: Sequence[str]) -> dict[str, list[int]]:
+    """Map lease id -> indices of the slots that it has on its node."""
+    found: dict[str, list[int]] = {}
+    if lease_ids:
+        for lease_id, slot in session.execute(SLOTS_OF, {"lease_ids": lease_ids}):
+            found.setdefault(lease_id, []).append(slot)
+    return found
 
 
 def _lease_view(
-    lease: Lease, user: str, node: str, node_class: str, slots: int, jobs: list[str]
+    lease: Lease,
+    user: str,
+    node: str,
+    node_class: str,
+    num_slots: int,
+    slots: list[int] | None,
+    jobs: list[str],
 ) -> LeaseView:
     charge = (lease.verdict or {}).get("charge")
     return LeaseView(
@@ -80,8 +103,10 @@ def _lease_view(
         user=user,
         node=node,
         node_class=node_class,
-        gpus=slots if lease.num_slots is None else lease.num_slots,
-        whole=lease.num_slots is None or lease.num_slots >= slots,
+        gpus=num_slots if lease.num_slots is None else lease.num_slots,
+        of_gpus=num_slots,
+        whole=lease.num_slots is None or lease.num_slots >= num_slots,
+        slots=slots,
         kind=lease.kind,
         state=lease.state,
         reason=lease.reason,

@@ -22,8 +22,8 @@ BAD_LENGTH = ReasonCode.BAD_BLOCK_LENGTH
 LONGER_MAY_DO = frozenset({BAD_LENGTH, ReasonCode.LEAVES_GAP})
 MINUTE = timedelta(minutes=1)  # the finest grain of the rules' own numbers
 
-Question = tuple[datetime, tuple[int, ...]]
-"""A start, and the lengths of block that would do, ascending."""
+Question = tuple[datetime, tuple[int, ...], int | None]
+"""A start, the lengths of block that would do, ascending, and its slots; None for all."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,25 @@ class Openings:
         self._known: OrderedDict[tuple[str, str, datetime], KnownAnswers] = OrderedDict()
 
     def refusals(
-        self, judge: Judge, node: Node, starts: Sequence[datetime], lengths: Sequence[int]
+        self,
+        judge: Judge,
+        node: Node,
+        starts: Sequence[datetime],
+        lengths: Sequence[int],
+        *,
+        num_slots: int | None = None,
     ) -> dict[datetime, Reason]:
-        """Map start -> the first rule that every block of these lengths (ascending) breaks from
-        that start on. Starts at which some block is granted are left out. The judge must have
-        looked at the node."""
+        """Map start -> the first rule that every block of these lengths (ascending), on `num_slots`
+        of the node or all of it, breaks from that start on. Starts at which some block is granted
+        are left out. The judge must have looked at the node."""
         if not starts:
             return {}
         refusals = self._recall(judge, node, starts[0])
         found: dict[datetime, Reason] = {}
         for start in starts:
-            asked = (start, tuple(lengths))
+            asked = (start, tuple(lengths), num_slots)
             if asked not in refusals:
-                refusals[asked] = _refusal(judge, node, start, lengths)
+                refusals[asked] = _refusal(judge, node, *asked)
             reason = refusals[asked]
             if reason is not None:
                 found[start] = reason
@@ -100,12 +106,14 @@ def _moments(situation: Situation, policy: Policy) -> Iterator[datetime]:
         yield from (span.start, span.end)
 
 
-def _refusal(judge: Judge, node: Node, start: datetime, lengths: Sequence[int]) -> Reason | None:
+def _refusal(
+    judge: Judge, node: Node, start: datetime, lengths: Sequence[int], num_slots: int | None
+) -> Reason | None:
     """Return the refusal of the shortest block whose length is allowed; None if some block is
     granted."""
     found: Reason | None = None
     for hours in lengths:
-        reason = judge.first_refusal(node, start, start + hours * HOUR)
+        reason = judge.first_refusal(node, start, start + hours * HOUR, num_slots=num_slots)
         if reason is None:
             return None
         if found is None or found.code == BAD_LENGTH:

@@ -107,6 +107,14 @@ def availability(
             "length."
         ),
     ] = False,
+    gpus: Annotated[
+        int | None,
+        Query(
+            ge=1,
+            le=64,
+            description="GPUs, or CPU slots, that a block needs of one node. Default: all of it.",
+        ),
+    ] = None,
     node: Annotated[
         list[PlainText] | None, Query(max_length=100, description="Only these nodes, by name.")
     ] = None,
@@ -125,6 +133,7 @@ def availability(
             hours=hours,
             block_hours=block_hours,
             any_length=any_length,
+            gpus=gpus,
             now=utc_now(),
         )
 

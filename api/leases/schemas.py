@@ -90,8 +90,13 @@ class LeaseView(View):
     node_class: str
     gpus: int | None = None
     """GPUs, or CPU slots, of the lease; null from servers that lease only whole nodes."""
+    of_gpus: int | None = None
+    """GPUs, or CPU slots, of the node."""
     whole: bool = True
     """True for a lease of the whole node."""
+    slots: list[int] | None = None
+    """Indices of its GPUs, or CPU slots, on the node; null while it has not begun and when it is
+    over."""
     kind: LeaseKind
     state: LeaseState
     reason: str
@@ -196,15 +201,20 @@ class FreeHour(View):
     nodes: list[str]
     """Names of the free nodes."""
     taken: list[TakenView]
+    free_gpus: dict[str, int] = Field(default={})
+    """Map node -> number of GPUs, or CPU slots, that nobody holds in any part of the hour."""
 
 
 class LengthsView(View):
-    """Lengths in hours that the rules allow you for a block on a node, at one time of day or
+    """Lengths and sizes that the rules allow you for a block on a node, at one time of day or
     another."""
 
     node: str
     hours: list[int]
     """Allowed lengths in hours, ascending."""
+    sizes: list[int] = Field(default=[])
+    """Allowed numbers of GPUs, or CPU slots, ascending; only all of the node where its policy lists
+    no sizes."""
 
 
 class AvailabilityView(View):

@@ -32,7 +32,7 @@ Facts = Mapping[str, Sequence[Fact]]
 
 HOLDS = (
     select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.kind)
-    .add_columns(Lease.kind, Lease.id, User.name)
+    .add_columns(Occupancy.num_slots, Lease.kind, Lease.id, User.name)
     .outerjoin(Lease, Lease.id == Occupancy.lease_id)
     .outerjoin(User, User.id == Lease.user_id)
     .where(Occupancy.live, Occupancy.hold_end > bindparam("since"))
@@ -81,11 +81,13 @@ PEOPLE = (  # each with the user's id first
 
 @dataclass(frozen=True)
 class Hold:
-    """A hold: hours of a node that are taken."""
+    """A hold: hours of a node, or of some of its slots, that are taken."""
 
     start: datetime
     end: datetime
     kind: HoldKind
+    gpus: int | None
+    """GPUs, or CPU slots; None for the whole node."""
     user: str | None
     """Name of the owner; None for maintenance, offers and down time."""
     lease: str | None
@@ -127,6 +129,8 @@ class HoldView(View):
     start: datetime
     end: datetime
     kind: HoldKind
+    gpus: int | None = None
+    """GPUs, or CPU slots, that are taken; null for the whole node."""
 
 
 class StaffHoldView(HoldView):
@@ -176,10 +180,10 @@ def read_calendar(session: Session, now: datetime) -> Calendar:
     """Read the present calendar from the database."""
     holds: dict[str, list[Hold]] = defaultdict(list)
     rows = session.execute(HOLDS, {"since": hour_floor(now) - PAST})
-    for node_id, start, end, kind, lease_kind, lease_id, user in rows:
+    for node_id, start, end, kind, gpus, lease_kind, lease_id, user in rows:
         is_walk_in = kind is OccupancyKind.LEASE and lease_kind is LeaseKind.WALK_IN
         word: HoldKind = "walk_in" if is_walk_in else kind.value
-        holds[node_id].append(Hold(start, end, word, user, lease_id))
+        holds[node_id].append(Hold(start, end, word, gpus, user, lease_id))
     return Calendar(
         nodes={
             name: NodeHolds(name, state, tuple(holds[node_id]))

@@ -320,16 +320,21 @@ class FreeHour(View):
     nodes: tuple[str, ...]
     """Names of the free nodes."""
     taken: tuple[Taken, ...]
+    free_gpus: dict[str, int] = field(default_factory=dict)
+    """Map node -> number of GPUs, or CPU slots, that nobody holds in any part of the hour."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths(View):
-    """Lengths in hours that the rules allow you for a block on a node, at one time of day or
+    """Lengths and sizes that the rules allow you for a block on a node, at one time of day or
     another."""
 
     node: str
     hours: tuple[int, ...]
     """Allowed lengths in hours, ascending."""
+    sizes: tuple[int, ...] = ()
+    """Allowed numbers of GPUs, or CPU slots, ascending; only all of the node where its policy lists
+    no sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1105,6 +1110,11 @@ class Lease(View):
     created_at: datetime
     gpus: int | None = None
     """GPUs, or CPU slots, of the lease; null from servers that lease only whole nodes."""
+    of_gpus: int | None = None
+    """GPUs, or CPU slots, of the node."""
+    slots: tuple[int, ...] | None = None
+    """Indices of its GPUs, or CPU slots, on the node; null while it has not begun and when it is
+    over."""
     whole: bool = True
     """True for a lease of the whole node."""
 

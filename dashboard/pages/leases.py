@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
-from dashboard.sentences import lease_can_be_cancelled
+from dashboard.sentences import lease_can_be_cancelled, lease_share
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Agenda, Lease, Node
 
@@ -73,6 +73,7 @@ async def _page(viewer: Viewer, fields: dict[str, str], refused: ApiProblem | No
         "agendas": {  # the newest of each
             lease_id: agenda for agenda in reversed(agendas) for lease_id in agenda.leases
         },
+        "shares": {lease.id: lease_share(lease) for lease in leases},
         "cancellable": {lease.id for lease in leases if lease_can_be_cancelled(lease)},
         "classes": sorted({node.node_class for node in nodes}),
         "fields": fields,

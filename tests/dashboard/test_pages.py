@@ -510,6 +510,18 @@ def test_booking_sends_the_hour_with_the_browsers_offset(full: FakeApi, page: Te
     assert b'"start":"2026-03-05T15:00Z"' in full.sent("POST", "/v1/leases").body
 
 
+def test_a_lease_of_a_part_tells_its_size_and_once_it_runs_its_gpus(
+    api: FakeApi, page: TestClient
+) -> None:
+    part = {"gpus": 2, "of_gpus": 4, "whole": False}
+    running = lease(id="lease_2", state=LeaseState.ACTIVE, slots=[1, 3], **part)
+    api.put("/v1/leases", [lease(**part), running, lease(id="lease_3", gpus=4, of_gpus=4)])
+    text = page.get("/leases").text
+    assert '<div class="sub">2 of 4 GPUs</div>' in text
+    assert '<div class="sub">2 of 4 GPUs: GPUs 1, 3</div>' in text
+    assert text.count("of 4 GPUs") == 2, "a whole node is not counted out"
+
+
 def test_a_refused_booking_keeps_what_was_typed(full: FakeApi, page: TestClient) -> None:
     full.put("/v1/leases", refusal(409, "Taken; free from 18:00."), method="POST")
     answer = page.post("/leases", data={"start_local": "2026-03-05T15:00", "hours": "7"})

@@ -4,6 +4,7 @@ import { HOUR_MS } from "./hours.js";
 /**
  * @typedef {object} HoldTold
  * @property {string} kind
+ * @property {number | null} [gpus] null: the whole node
  * @property {string} start
  * @property {string} end
  * @property {string} [user]
@@ -88,6 +89,16 @@ export class Board {
     return BOOKABLE.has(this.nodes.get(name)?.state);
   }
 
+  /** @param {string} name */
+  state(name) {
+    return this.nodes.get(name)?.state ?? "retired";
+  }
+
+  /** @param {string} name */
+  holds(name) {
+    return this.nodes.get(name)?.holds ?? [];
+  }
+
   /**
    * Why nobody can have this hour of the node: its state, or the kind of what holds it; or null.
    * @param {string} name
@@ -96,9 +107,8 @@ export class Board {
    * @returns {string | null}
    */
   why(name, at, now) {
-    const node = this.nodes.get(name);
-    if (!this.isBookable(name)) return node?.state ?? "retired";
-    const kind = node.holds.find((hold) => holdsHour(hold, at, now))?.kind;
+    if (!this.isBookable(name)) return this.state(name);
+    const kind = this.holds(name).find((hold) => holdsHour(hold, at, now))?.kind;
     return kind === "walk_in" ? "lease" : (kind ?? null);
   }
 
@@ -107,6 +117,6 @@ export class Board {
    * @param {string} name
    */
   leases(name) {
-    return (this.nodes.get(name)?.holds ?? []).filter((hold) => hold.lease);
+    return this.holds(name).filter((hold) => hold.lease);
   }
 }

@@ -6,8 +6,10 @@ import { asked } from "../looks.js";
 import { announce } from "../page.js";
 import { zone } from "../times.js";
 import { drawDay } from "./day.js";
+import { gpusWords } from "./fill.js";
 import { blockWords, HOUR_MS } from "./hours.js";
 import { allNodes, GRACE_MS, iso, shown, viewer } from "./shown.js";
+import { hasParts, lengthsOf, wantedOf } from "./sizes.js";
 
 /** @import { VerdictView } from "trainyard-api" */
 /** @import { ShownNode } from "./shown.js" */
@@ -16,12 +18,6 @@ import { allNodes, GRACE_MS, iso, shown, viewer } from "./shown.js";
 let judging = null; // aborts the question that is under way
 
 // ---- lengths ------------------------------------------------------------------------------------
-/** @param {string} node */
-export const lengthsOf = (node) => shown.lengths.get(node) ?? [1];
-/** @param {string} node */
-export const lengthFor = (node) =>
-  lengthsOf(node).includes(shown.wanted) ? shown.wanted : lengthsOf(node)[0];
-
 /**
  * Offer the lengths that the rules allow on the node, and the dragged one: the verdict explains it.
  * @param {string} node
@@ -38,7 +34,8 @@ function offerLengths(node, hours) {
 /** @param {ShownNode} node */
 function hardware(node) {
   const isCuda = node.device === "cuda";
-  const slots = `${node.slots} ${isCuda ? "GPUs" : "CPU slots"}`;
+  const of = wantedOf(node) === node.slots ? "" : `${wantedOf(node)} of `;
+  const slots = `${of}${node.slots} ${isCuda ? "GPUs" : "CPU slots"}`;
   const parts = [slots, node.model, `${gib(node.memory_gib)}${isCuda ? " each" : ""}`];
   return `${node.class}: ${parts.filter(Boolean).join(", ")}`;
 }
@@ -56,11 +53,12 @@ export function choose(node, start, hours) {
   find("book-form").hidden = false;
   const of = allNodes.find((one) => one.name === node);
   const end = start + hours * HOUR_MS;
-  find("book-title").textContent = `Book ${node}`;
+  const part = hasParts(of) ? `${gpusWords(wantedOf(of))} of ` : "";
+  find("book-title").textContent = `Book ${part}${node}`;
   find("book-usable").textContent = blockWords(start, end - GRACE_MS);
   find("book-hold").textContent = `${hours} h, ${zone(new Date(start))}`;
   find("book-hardware").textContent = hardware(of);
-  find("book-now").textContent = `Book ${hours} h`;
+  find("book-now").textContent = `Book ${part.replace(" of ", ", ")}${hours} h`;
   if (viewer.is_staff) {
     find("upkeep-keep").hidden = true;
     find("upkeep-answer").replaceChildren();
@@ -73,6 +71,7 @@ export const block = () => ({
   node: shown.pick.node,
   start: iso(shown.pick.start),
   hours: shown.pick.hours,
+  gpus: shown.gpus,
 });
 /** @param {Way} way */
 const verdictOf = (way) => ask("/v1/leases/verdict", { ...way, method: "POST", body: block() });
@@ -109,9 +108,10 @@ function tell(found) {
   const { pick } = shown;
   const start = Date.parse(found.hold_start);
   if (found.ok) {
-    const { quota, hours } = node.charge;
+    const { quota, hours, gpu_hours: gpuHours } = node.charge;
+    const isPart = hasParts(allNodes.find((one) => one.name === pick.node));
     const counts = quota
-      ? `It counts ${hours} h against the quota \u201c${quota.replaceAll("_", " ")}\u201d.`
+      ? `It counts ${isPart ? `${gpuHours} GPU-hours` : `${hours} h`} against the quota \u201c${quota.replaceAll("_", " ")}\u201d.`
       : "It counts against no quota.";
     say(find("verdict"), "good", "You may book this", [
       counts,
@@ -138,7 +138,7 @@ function tell(found) {
   const words = new Map(); // of blocks one alternative or another, of node-hours every band
   for (const one of left) {
     const before = words.get(one.quota);
-    const joined = before ? `${before}${one.text.includes("node-hours") ? "; " : ", or "}` : "";
+    const joined = before ? `${before}${/(node|GPU)-hours/.test(one.text) ? "; " : ", or "}` : "";
     words.set(one.quota, `${joined}${one.text}${one.by_swap ? " (by swap)" : ""}`);
   }
   find("left").replaceChildren(
@@ -151,7 +151,8 @@ function tell(found) {
     .filter((at) => at !== start)
     .slice(0, 5);
   find("next-card").hidden = !next.length;
-  find("next-about").textContent = `${pick.hours} h on ${pick.node}`;
+  find("next-about").textContent =
+    `${shown.gpus ? `${gpusWords(shown.gpus)}, ` : ""}${pick.hours} h on ${pick.node}`;
   find("next").replaceChildren(
     ...next.map((at) => {
       const row = make("li", { class: "row spread" });

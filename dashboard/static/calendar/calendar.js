@@ -8,6 +8,7 @@ import { asked, reads, ring, SPREAD_MS } from "../looks.js";
 import { choose, judgeAgain } from "./booking.js";
 import { drawDay } from "./day.js";
 import { drawLanes } from "./lanes.js";
+import { drawSizes } from "./sizes.js";
 import { drawWeek } from "./week.js";
 import "./feed.js";
 import "./lease_actions.js";
@@ -66,7 +67,7 @@ reads("own", async (way) => {
 reads("day", async (way) => {
   beside.clear();
   await readDay(way);
-  draw(drawDay);
+  draw(shown.sizes.size ? drawGrids : drawDay);
 });
 
 reads("beside", async (way) => {
@@ -156,6 +157,15 @@ async function turn(isOtherWeek) {
   }
 }
 
+/** @param {number | null} gpus */
+async function chooseSize(gpus) {
+  const { pick } = shown;
+  shown.gpus = gpus;
+  drawSizes();
+  await turn(false);
+  if (pick && shown.pick === pick) choose(pick.node, pick.start, pick.hours);
+}
+
 /** @param {Date} date */
 function showDay(date) {
   shown.day = midnight(date);
@@ -188,4 +198,10 @@ document.addEventListener("click", (event) => {
     choose(shown.pick.node, start, shown.pick.hours);
   }
   if (at("day")) showDay(new Date(Number(at("day").dataset.day)));
+  if (at("size")) chooseSize(Number(at("size").dataset.size) || null);
+  if (at("open")) {
+    const { open } = at("open").dataset;
+    if (!shown.opened.delete(open)) shown.opened.add(open);
+    draw(drawDay);
+  }
 });

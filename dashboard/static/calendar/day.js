@@ -2,8 +2,12 @@
 import { find, make } from "../elements.js";
 import { day, zone } from "../times.js";
 import { bandsOf, bars, barWords, columns, label, nowLine, shading } from "./bars.js";
+import { gpusWords } from "./fill.js";
 import { blockWords, HOUR_MS, hourLabel, hoursOf } from "./hours.js";
+import { askable, drawnParts, freeByHour } from "./parts.js";
+import { drawRoom, opener } from "./room.js";
 import { nodes, shown } from "./shown.js";
+import { hasParts, wantedOf } from "./sizes.js";
 
 /** @import { Bar } from "./bars.js" */
 /** @import { Pick, ShownNode } from "./shown.js" */
@@ -34,15 +38,23 @@ export function drawDay() {
     grid.replaceChildren(
       corner,
       head,
-      ...nodes().flatMap((node) => [label(node), dayLane(node, hours)]),
+      ...nodes().flatMap((node) => [dayLabel(node), dayLane(node, hours)]),
     ),
   );
+  drawRoom(hours);
   // On a narrow screen the day begins at the hour that can be booked.
   if (grid.dataset.day !== String(shown.day.getTime()) && here) {
     grid.dataset.day = String(shown.day.getTime());
     const scroll = find("day-scroll");
     scroll.scrollLeft = here.offsetLeft - grid.querySelector(".lab").offsetWidth - 40;
   }
+}
+
+/** @param {ShownNode} node */
+function dayLabel(node) {
+  const made = label(node);
+  if (hasParts(node)) made.append(opener(node));
+  return made;
 }
 
 /**
@@ -52,8 +64,9 @@ export function drawDay() {
  * @returns {HTMLElement}
  */
 export function keepingFocus(grid, draw) {
-  const focused = /** @type {HTMLElement} */ (document.activeElement)?.dataset?.cell;
+  const { cell: focused, open } = /** @type {HTMLElement} */ (document.activeElement).dataset ?? {};
   draw();
+  if (open) grid.querySelector(`[data-open="${CSS.escape(open)}"]`)?.focus({ preventScroll: true });
   const cells = [...grid.querySelectorAll(".cell")];
   const here =
     cells.find((cell) => cell.dataset.cell === focused) ??
@@ -75,12 +88,20 @@ const lastOf = (pick) => pick.start + (pick.hours - 1) * HOUR_MS;
  */
 export function dayLane(node, hours) {
   const { pick } = shown;
-  const lane = make("div", { class: "lane day", "data-lane": node.name }, { hours: hours.length });
-  const held = bars(node, hours);
+  const parts = hasParts(node);
+  const isOpen = parts && shown.opened.has(node.name);
+  const lane = make(
+    "div",
+    { class: `lane day${parts ? " parts" : ""}${isOpen ? " opened" : ""}`, "data-lane": node.name },
+    { hours: hours.length, slots: node.slots },
+  );
+  const held = parts ? [] : bars(node, hours);
+  const free = parts ? freeByHour(node, hours) : [];
   lane.append(...shading(node, hours).filter((one) => one.className === "band"));
   hours.forEach((at, index) => {
-    if (held.some((bar) => bar.from <= index && bar.to > index)) return;
     const isPast = at + HOUR_MS <= Date.now();
+    if (held.some((bar) => bar.from <= index && bar.to > index)) return;
+    if (parts && !isPast && free[index] < Math.min(wantedOf(node), node.slots)) return;
     if (isPast) {
       lane.append(make("i", { class: "night" }, { s: index, e: index + 1 }));
       return;
@@ -102,18 +123,29 @@ export function dayLane(node, hours) {
           "data-cell": `${node.name} ${at}`,
           "data-at": at,
           "aria-pressed": String(Boolean(picked)),
-          "aria-label": `${node.name}, ${when}, ${why ?? "free"}`,
+          "aria-label": `${node.name}, ${when}, ${why ?? freeWords(free[index], node)}`,
           ...(why ? { title: why } : {}),
         },
         { s: index },
       ),
     );
   });
+  if (parts) {
+    const drawn = drawnParts(node, hours, (bar) => dayBar(bar, hours), isOpen);
+    lane.append(...askable(node, hours, free), ...drawn);
+  }
   for (const bar of held) lane.append(dayBar(bar, hours));
   const line = nowLine(hours);
   if (line) lane.append(line);
   return lane;
 }
+
+/**
+ * @param {number | undefined} count
+ * @param {ShownNode} node
+ */
+const freeWords = (count, node) =>
+  count === undefined ? "free" : `${count} of ${gpusWords(node.slots)} free`;
 
 /**
  * @param {Bar} bar

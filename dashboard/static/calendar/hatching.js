@@ -1,8 +1,9 @@
-// The rules' verdict on the shown day for the viewer: hours in which no block may start, and the
-// allowed lengths of blocks.
+// The rules' verdict on the shown day for the viewer: hours in which no block of the chosen size may
+// start, and the allowed lengths and sizes of blocks.
 import { ask } from "../api.js";
 import { hoursOf } from "./hours.js";
 import { iso, shown } from "./shown.js";
+import { takeSizes } from "./sizes.js";
 
 /** @type {AbortController} */
 let reading = null;
@@ -12,7 +13,8 @@ let reading = null;
  * @param {Way} [way]
  * @param {string[]} [names]
  */
-export async function readDay({ signal, ...way } = {}, names = []) {
+export async function readDay(way = {}, names = []) {
+  const { signal, ...how } = way;
   reading?.abort();
   const mine = new AbortController();
   reading = mine;
@@ -21,12 +23,17 @@ export async function readDay({ signal, ...way } = {}, names = []) {
     ["start", iso(hours[0])],
     ["hours", String(hours.length)],
     ["any_length", "true"],
+    ...(shown.gpus ? [["gpus", String(shown.gpus)]] : []),
     ...names.map((name) => ["node", name]),
   ]);
   const found = await ask(`/v1/leases/availability?${asked}`, {
-    ...way,
+    ...how,
     signal: signal ? AbortSignal.any([signal, mine.signal]) : mine.signal,
   });
+  if (takeSizes(found.lengths)) {
+    await readDay(way, names);
+    return;
+  }
   const refused = new Map(found.lengths.map((one) => [one.node, new Map()]));
   for (const hour of found.hours) {
     for (const one of hour.taken)

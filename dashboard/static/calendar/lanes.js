@@ -2,6 +2,7 @@
 import { find } from "../elements.js";
 import { dayLane, keepingFocus } from "./day.js";
 import { hoursOf } from "./hours.js";
+import { drawOpeners, drawRoom } from "./room.js";
 import { days, nodes, shown } from "./shown.js";
 import { weekLane } from "./week.js";
 
@@ -23,4 +24,6 @@ export function drawLanes(names) {
         .querySelector(`[data-lane="${CSS.escape(node.name)}"]`)
         ?.replaceWith(dayLane(node, hours));
   });
+  drawOpeners(names);
+  drawRoom(hours);
 }

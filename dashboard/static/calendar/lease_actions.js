@@ -7,7 +7,7 @@ import { clock } from "../times.js";
 import { block, choose, cleared } from "./booking.js";
 import { drawDay } from "./day.js";
 import { blockWords } from "./hours.js";
-import { drawOwn, dropWait, keepLease, keepWait } from "./own.js";
+import { drawOwn, dropWait, keepLease, keepWait, shareOf } from "./own.js";
 import { iso, shown } from "./shown.js";
 import { drawWeek } from "./week.js";
 
@@ -45,7 +45,7 @@ export async function act(button, work, done) {
 /** @param {LeaseView} lease */
 function booked(lease) {
   const hours = blockWords(Date.parse(lease.hold_start), Date.parse(lease.usable_end));
-  return `Booked: ${lease.node}, ${hours}`;
+  return `Booked: ${shareOf(lease)}, ${hours}`;
 }
 
 /**
@@ -92,6 +92,7 @@ find("wait-now").addEventListener("click", (event) =>
         first_start: iso(shown.pick.start),
         last_start: iso(shown.pick.start),
         hours: shown.pick.hours,
+        gpus: shown.gpus,
       });
       cleared();
       keepWait(made);

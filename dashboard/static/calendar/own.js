@@ -2,6 +2,7 @@
 
 import { find, make } from "../elements.js";
 import { clock, day, distance } from "../times.js";
+import { gpusWords } from "./fill.js";
 import { blockWords } from "./hours.js";
 import { GRACE_MS, shown, viewer } from "./shown.js";
 
@@ -22,6 +23,13 @@ const leaseOf = (lease) => ({
   stop: Date.parse(lease.usable_end),
   mine: true,
 });
+
+/**
+ * `1 of 4 GPUs of east-01`; a whole node by its name alone.
+ * @param {LeaseView} lease
+ */
+export const shareOf = ({ node, whole = true, gpus, of_gpus: of }) =>
+  whole ? node : `${of ? `${gpus} of ${gpusWords(of)}` : gpusWords(gpus)} of ${node}`;
 
 /** @param {LeaseView[]} found */
 export function takeLeases(found) {
@@ -72,7 +80,8 @@ function drawLeases() {
   const chosen = find("swap-with").value;
   find("swap-with").replaceChildren(
     ...swappable.map(
-      (lease) => new Option(`for ${lease.node}, ${blockWords(lease.from, lease.stop)}`, lease.id),
+      (lease) =>
+        new Option(`for ${shareOf(lease)}, ${blockWords(lease.from, lease.stop)}`, lease.id),
     ),
   );
   if (swappable.some((lease) => lease.id === chosen)) find("swap-with").value = chosen;
@@ -86,7 +95,7 @@ function leaseRow(lease) {
   const hours = blockWords(lease.from, lease.stop);
   const state = make("span", { class: "badge", "data-state": lease.state, text: lease.state });
   words.append(
-    make("strong", { text: lease.node }),
+    make("strong", { text: shareOf(lease) }),
     " ",
     state,
     make("div", {
@@ -94,6 +103,12 @@ function leaseRow(lease) {
       text: lease.from > Date.now() ? `${hours}, ${distance(new Date(lease.from))}` : hours,
     }),
   );
+  if (lease.whole === false && lease.slots) {
+    const one = lease.slots.length === 1;
+    words.append(
+      make("div", { class: "sub", text: `${one ? "GPU" : "GPUs"} ${lease.slots.join(", ")}` }),
+    );
+  }
   row.append(words);
   if (lease.kind === "booked") {
     const buttons = make("div", { class: "row" });
@@ -149,7 +164,9 @@ function drawWaits() {
       const words = make("div");
       const offer = wait.offer?.state === "open" ? wait.offer : null;
       words.append(
-        make("strong", { text: wait.node ?? wait.node_class ?? "any node" }),
+        make("strong", {
+          text: `${wait.gpus ? `${gpusWords(wait.gpus)} of ` : ""}${wait.node ?? wait.node_class ?? "any node"}`,
+        }),
         " ",
         make("span", {
           class: "badge",

@@ -2,10 +2,11 @@
 // from cell to cell.
 
 import { find } from "../elements.js";
-import { choose, lengthFor, lengthsOf } from "./booking.js";
+import { choose } from "./booking.js";
 import { drawDay } from "./day.js";
 import { HOUR_MS } from "./hours.js";
 import { shown } from "./shown.js";
+import { lengthFor, lengthsOf, sizeOfKey } from "./sizes.js";
 
 /** @type {{ node: string, at: number, last?: number, moved: boolean }} */
 let dragging = null;
@@ -89,6 +90,11 @@ dayGrid.addEventListener("click", (event) => {
 
 dayGrid.addEventListener("keydown", (event) => {
   const cell = event.target.closest(".cell");
+  if (cell && /^[1-9]$/.test(event.key)) {
+    const size = sizeOfKey(event.key);
+    if (size !== undefined) find(`size="${size ?? ""}"`).click();
+    return;
+  }
   if (!cell || !["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key)) return;
   event.preventDefault();
   const at = Number(cell.dataset.at);

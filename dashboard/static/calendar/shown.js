@@ -35,6 +35,10 @@ import { midnight } from "./hours.js";
  * @property {Map<string, Map<number, string>>} refused node -> hour of the shown day -> why no
  *   block of any length may start there
  * @property {Map<string, number[]>} lengths node -> hours that a block on it may have
+ * @property {Map<string, number[]>} sizes node -> GPUs that a block on it may have, ascending
+ * @property {number | null} gpus of a block; null: the whole node
+ * @property {boolean} isSizeChosen
+ * @property {Set<string>} opened nodes whose lanes are drawn
  * @property {MaintenanceView[]} upkeep maintenance to come, for staff
  */
 
@@ -63,6 +67,10 @@ export const shown = {
   shapes: [],
   refused: new Map(),
   lengths: new Map(),
+  sizes: new Map(),
+  gpus: null,
+  isSizeChosen: false,
+  opened: new Set(),
   upkeep: [],
 };
 

@@ -2,8 +2,11 @@
 import { find, make } from "../elements.js";
 import { day, zone } from "../times.js";
 import { bandsOf, bars, barWords, label, nowLine, shading } from "./bars.js";
+import { gpusWords } from "./fill.js";
 import { dayNote, HOUR_MS, hoursOf } from "./hours.js";
+import { drawnParts, freeByHour } from "./parts.js";
 import { days, nodes, shown } from "./shown.js";
+import { hasParts } from "./sizes.js";
 
 /** @import { Bar } from "./bars.js" */
 /** @import { ShownNode } from "./shown.js" */
@@ -43,13 +46,18 @@ export function drawWeek() {
  * @param {number[]} hours
  */
 export function weekLane(node, hours) {
-  const held = bars(node, hours);
-  const lane = make("div", {
-    class: "lane week",
-    role: "img",
-    "aria-label": weekWords(node, hours, held),
-    "data-week-lane": node.name,
-  });
+  const parts = hasParts(node);
+  const held = parts ? [] : bars(node, hours);
+  const lane = make(
+    "div",
+    {
+      class: `lane week${parts ? " parts" : ""}`,
+      role: "img",
+      "aria-label": parts ? fillWords(node, hours) : weekWords(node, hours, held),
+      "data-week-lane": node.name,
+    },
+    { slots: node.slots },
+  );
   const past = Math.min(hours.length, Math.floor((Date.now() - hours[0]) / HOUR_MS));
   if (past > 0) lane.append(make("i", { class: "night" }, { s: 0, e: past }));
   let sum = 0;
@@ -62,9 +70,22 @@ export function weekLane(node, hours) {
     lane.append(
       make("i", { class: bar.kind, title: barWords(bar, hours) }, { s: bar.from, e: bar.to }),
     );
+  if (parts)
+    lane.append(...drawnParts(node, hours, (bar) => make("i", { class: bar.kind }), false));
   const line = nowLine(hours);
   if (line) lane.append(line);
   return lane;
+}
+
+/**
+ * @param {ShownNode} node
+ * @param {number[]} hours
+ */
+function fillWords(node, hours) {
+  const free = freeByHour(node, hours);
+  const full = free.filter((count) => !count).length;
+  const whole = free.filter((count) => count === node.slots).length;
+  return `${node.name}, ${gpusWords(node.slots)}: of ${hours.length} hours ${whole} are free as a whole, ${full} are full`;
 }
 
 /**

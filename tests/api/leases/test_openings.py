@@ -108,9 +108,11 @@ def test_hours_that_nothing_has_changed_are_not_judged_again(
     asked: list[datetime] = []
     judging = Judge.first_refusal
 
-    def first_refusal(self: Judge, node: object, start: datetime, end: datetime) -> object:
+    def first_refusal(
+        self: Judge, node: object, start: datetime, end: datetime, **size: object
+    ) -> object:
         asked.append(start)
-        return judging(self, node, start, end)
+        return judging(self, node, start, end, **size)
 
     monkeypatch.setattr(Judge, "first_refusal", first_refusal)
     post(world, document())

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from api.watching.holds import read_calendar
 from core.base.clock import utc_now
 from core.leases import node_slots, waitlist
-from core.states import Sharing
-from core.tables.leases import Wait
+from core.states import LeaseState, Sharing
+from core.tables.leases import Lease, Wait
 from core.tables.nodes import Node
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import INVENTORY, heartbeat
@@ -172,3 +173,46 @@ def test_booked_leases_stay_whole_when_their_policy_begins_to_sell_parts(world: 
     assert (shown["state"], shown["gpus"], shown["whole"]) == ("booked", SLOTS, True)
     assert refusal(world.bob, 1)[0] == "node_taken"
     assert book(world.bob, 1, more=4)["gpus"] == 1
+
+
+def available(who: Any, **query: Any) -> dict[str, Any]:
+    """The hour one ahead, as availability tells it, with the lengths and sizes of the nodes."""
+    asked = {"start": next_hour(1), "hours": 1, **query}
+    answer = who.get("/v1/leases/availability", params=asked)
+    assert answer.status_code == 200, answer.text
+    (hour,) = answer.json()["hours"]
+    return {**hour, "lengths": {one.pop("node"): one for one in answer.json()["lengths"]}}
+
+
+def test_an_hour_is_free_for_a_size_and_counts_what_is_left(parts: World) -> None:
+    add_node(parts, "alone", sharing=Sharing.NONE)
+    book(parts.ann, 2)
+    book(parts.bob, 1)
+    plain = available(parts.ann)
+    assert plain["nodes"] == ["alone", "box"], "all of a node is meant"
+    assert plain["free_gpus"]["quad"] == 1
+    assert plain["lengths"]["quad"] == {"hours": [1, 2, 3], "sizes": [1, 2, 4]}
+    assert plain["lengths"]["alone"]["sizes"] == [4], "it cannot keep owners apart"
+    one = available(parts.bob, gpus=1)
+    assert "quad" in one["nodes"]
+    two = available(parts.bob, gpus=2)
+    assert {"node": "quad", "why": "leased", "message": ""} in two["taken"]
+    judged = available(parts.bob, gpus=1, any_length=True, node="alone")
+    (refused,) = judged["taken"]
+    assert refused["why"] == "sharing_unavailable"
+    nine = available(parts.bob, gpus=9, node="quad")
+    assert nine["taken"][0]["why"] == "bad_size"
+    assert nine["taken"][0]["message"] == "quad has 4 GPUs, not 9."
+
+
+def test_a_lease_tells_its_share_and_calendars_the_size_of_every_hold(parts: World) -> None:
+    lease = book(parts.ann, 1)
+    assert (lease["gpus"], lease["of_gpus"], lease["slots"]) == (1, 4, None)
+    with parts.database.write() as session:
+        row = session.get_one(Lease, lease["id"])
+        assert node_slots.assign(session, row)
+        row.state = LeaseState.ACTIVE
+    assert parts.ann.get(f"/v1/leases/{lease['id']}").json()["slots"] == [0]
+    with parts.database.read() as session:
+        calendar = read_calendar(session, utc_now())
+    assert [hold.gpus for hold in calendar.nodes["quad"].holds] == [1]

@@ -122,7 +122,7 @@ def test_a_booking_is_sent_to_every_calendar_and_only_its_owner_reads_anew(
     assert ann.told == ["whole", "own", "holds"]
     assert bob.told == staff.told == ["whole", "holds"]
     start = datetime.fromisoformat(next_hour(3)).astimezone(UTC)
-    hours = {"start": f"{start:%Y-%m-%dT%H:%M:%SZ}", "kind": "lease"}
+    hours = {"start": f"{start:%Y-%m-%dT%H:%M:%SZ}", "kind": "lease", "gpus": None}
     hours["end"] = f"{start + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
     assert bob.nodes == {"box": {"node": "box", "state": "ready", "holds": [hours]}}, "no names"
     [seen] = staff.nodes["box"]["holds"]
