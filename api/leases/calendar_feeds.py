@@ -16,6 +16,7 @@ from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, NotFound
 from core.base.ids import IdKind, new_id
 from core.policy.grid import usable_end
+from core.policy.words import gpus_text, lease_text
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import CalendarFeed, Lease, Occupancy
@@ -141,11 +142,18 @@ def _event(lease: Lease, node_name: str, *, own: bool) -> Event:
     event.add("dtend", usable_end(lease.hold_end, lease.grace_s))
     is_cancelled = lease.state is LeaseState.CANCELLED
     event.add("status", "CANCELLED" if is_cancelled else "CONFIRMED")
-    event.add("summary", f"Lease on {node_name}" if own else f"{node_name} is leased")
+    event.add("summary", _summary(lease, node_name, own=own))
     event.add("location", node_name)
     if own:
         event.add("description", f"{lease.id}: {lease.reason}")
     return event
+
+
+def _summary(lease: Lease, node_name: str, *, own: bool) -> str:
+    size = lease.num_slots
+    if own:
+        return f"L{lease_text(size)[1:]} on {node_name}"
+    return f"{node_name} is leased" if size is None else f"{gpus_text(size)} of {node_name} leased"
 
 
 def _maintenance_event(row: Occupancy, node_name: str) -> Event:

@@ -15,6 +15,7 @@ from core.notices.notices import NoticeKind, notify
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Situation
+from core.policy.words import lease_text
 from core.states import LeaseState, Sharing
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -134,7 +135,7 @@ def tell(
 ) -> None:
     """Notify the owner of a lease."""
     facts: dict[str, object] = {
-        "message": f"Your lease on {one.node.name}: {message}",
+        "message": f"Your {lease_text(one.lease.num_slots)} on {one.node.name}: {message}",
         "node": one.node.name,
         "hold_start": one.lease.hold_start.isoformat(),
         "hold_end": one.lease.hold_end.isoformat(),

@@ -32,6 +32,7 @@ from api.web.paging import cut
 from api.web.schemas import EventView, Page
 from core.base.errors import BadRequest, Conflict, NotFound
 from core.leases.situation import lock_user
+from core.policy.words import lease_text
 from core.tables.files import Artifact, Checkpoint, Report
 from core.tables.jobs import Attempt, AttemptPart, Event, Job
 from core.tables.leases import Lease
@@ -198,7 +199,7 @@ def _subject(
 
 def _title(jobs: list[Job], lease: LeaseView | None) -> str:
     if lease is not None:
-        return f"Lease on {lease.node}"
+        return f"L{lease_text(None if lease.whole else lease.gpus)[1:]} on {lease.node}"
     return jobs[0].name if len(jobs) == 1 else f"{jobs[0].name} and {len(jobs) - 1} more"
 
 

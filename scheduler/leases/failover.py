@@ -20,6 +20,7 @@ from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
 from core.policy.slots import free_slots
 from core.policy.verdict import Span
+from core.policy.words import lease_text
 from core.reasons import ReasonCode
 from core.states import LeaseState, NodeState
 from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind
@@ -184,9 +185,10 @@ def _move(session: Session, lease: Lease, rescue: LeaseMove, now: datetime) -> N
         return
     message = f"Moved to {node.name}: {rescue.trouble.why}"
     leases.move(session, lease, node, now=now, message=message, actor=ACTOR)
+    what = lease_text(lease.num_slots)
     facts: dict[str, object] = {
-        "message": f"Your lease of {clock(lease.hold_start, now)} has moved to {node.name}. "
-        f"{rescue.trouble.why}",
+        "message": f"Your {what}, from {clock(lease.hold_start, now)} on, has "
+        f"moved to {node.name}. {rescue.trouble.why}",
         "node": node.name,
     }
     notify(session, lease.user_id, NoticeKind.LEASE_MOVED, lease.id, facts, now=now)

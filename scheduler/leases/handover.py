@@ -21,6 +21,7 @@ from core.leases.appointments import Due
 from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
 from core.policy.sections import NoShow
+from core.policy.words import lease_text
 from core.reasons import ReasonCode, stored_code
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
 from core.tables.jobs import Attempt, AttemptPart
@@ -425,9 +426,10 @@ def _go_on(
 
 def _notify(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
+    what = lease_text(seen.num_slots)
     stops, ends = clock(seen.usable_end, now), clock(seen.hold_end, now)
     facts: dict[str, object] = {
-        "message": f"Your lease on {node.name} ends at {ends}. The jobs in it save a "
+        "message": f"Your {what} on {node.name} ends at {ends}. The jobs in it save a "
         f"checkpoint and stop at {stops}, and continue later.",
         "node": node.name,
         "usable_end": seen.usable_end.isoformat(),
@@ -439,8 +441,8 @@ def _notify(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
 def _warn(session: Session, seen: LeaseSnapshot, reclaim_at: datetime, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     facts: dict[str, object] = {
-        "message": f"None of your jobs is running in your lease on {node.name}. It is taken "
-        f"back at {clock(reclaim_at, now)} unless a job starts in it.",
+        "message": f"None of your jobs is running in your {lease_text(seen.num_slots)} on "
+        f"{node.name}. It is taken back at {clock(reclaim_at, now)} unless a job starts in it.",
         "node": node.name,
         "reclaim_at": reclaim_at.isoformat(),
     }

@@ -1,12 +1,15 @@
 """Leases of some slots of a node begin, run, end and are handed over beside their neighbours."""
 
 import pytest
+from sqlalchemy import select
 
 from core.database.database import Database
 from core.leases import node_slots
+from core.notices.notices import NoticeKind
 from core.states import LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import SlotState
 from core.tables.nodes import Node
+from core.tables.notices import Notice
 from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import WHY, World, at
 
@@ -58,6 +61,17 @@ def test_two_people_have_slots_of_one_node_and_neither_waits_for_the_other(world
     assert world.get_lease(ada).state is LeaseState.ENDED
     assert world.get_lease(bob).state is LeaseState.ACTIVE
     assert "Needs 8 slots, but its lease has 4 of north-01" in world.get_job(wide).reason
+
+
+def test_notices_name_the_size_of_a_part(world: World) -> None:
+    node = world.node(class_name="cpu8")
+    world.book(node, at(11), 1, num_slots=2)
+    go(world, 11)
+    go(world, 11, 31)
+    with world.database.read() as session:
+        rows = session.scalars(select(Notice).where(Notice.kind == NoticeKind.LEASE_ENDING))
+        (told,) = [str(row.facts["message"]) for row in rows]
+    assert told.startswith("Your lease of 2 GPUs on north-01 ends at 12:00")
 
 
 def test_slots_that_are_not_clean_at_the_end_of_the_hold_are_dirty_and_the_next_gets_others(

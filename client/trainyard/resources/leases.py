@@ -125,11 +125,13 @@ class Leases:
         *,
         node_class: str | None = None,
         block_hours: int | None = None,
+        gpus: int | None = None,
     ) -> Availability:
         """Return, for every hour from `start` on, the bookable nodes and the reasons for the
         others.
 
         With `block_hours`, they are the nodes on which a block of that length may start for you.
+        `gpus` is a number of GPUs, or CPU slots, of a node; without it whole nodes are meant.
         """
         answer = self._connection.get(
             "/v1/leases/availability",
@@ -137,6 +139,7 @@ class Leases:
             start=written(start),
             hours=hours,
             block_hours=block_hours,
+            gpus=gpus,
         )
         return decode(Availability, answer)
 

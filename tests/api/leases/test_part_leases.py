@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from icalendar import Calendar
 
 from api.watching.holds import read_calendar
 from core.base.clock import utc_now
@@ -14,6 +15,7 @@ from tests.api.conftest import World, client, enrol
 from tests.api.shapes import INVENTORY, heartbeat
 from tests.api.times import next_hour
 
+ADDRESS = "http://127.0.0.1:8471"
 SLOTS = 4
 PARTS = """policy: {id: parts, zone: UTC}
 pools:
@@ -216,3 +218,20 @@ def test_a_lease_tells_its_share_and_calendars_the_size_of_every_hold(parts: Wor
     with parts.database.read() as session:
         calendar = read_calendar(session, utc_now())
     assert [hold.gpus for hold in calendar.nodes["quad"].holds] == [1]
+
+
+def test_a_feed_names_the_size_and_keeps_an_events_name_and_number(parts: World) -> None:
+    lease = book(parts.ann, 1)
+    url = parts.ann.post("/v1/calendars", json={}).json()["url"].removeprefix(ADDRESS)
+    for_staff = parts.staff.post("/v1/calendars", json={"node": "quad"}).json()["url"]
+    (event,) = Calendar.from_ical(parts.ann.get(url).content).walk("VEVENT")
+    assert (event["summary"], int(event["sequence"])) == ("Lease of 1 GPU on quad", 0)
+    (taken,) = Calendar.from_ical(parts.staff.get(for_staff.removeprefix(ADDRESS)).content).walk(
+        "VEVENT"
+    )
+    assert taken["summary"] == "1 GPU of quad leased"
+    swapped = parts.ann.post(f"/v1/leases/{lease['id']}/swap", json=block(4, more=5)).json()
+    events = {str(one["uid"]): one for one in Calendar.from_ical(parts.ann.get(url).content).events}
+    gone = events[f"{lease['id']}@trainyard"]
+    assert (gone["status"], int(gone["sequence"])) == ("CANCELLED", 1)
+    assert events[f"{swapped['id']}@trainyard"]["summary"] == "Lease on quad"

@@ -21,8 +21,8 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of, start_of
-from trainyard.views import BlockVerdict, Lease
-from trainyard.wording import moment, part_of
+from trainyard.views import BlockVerdict, FreeHour, Lease, Taken
+from trainyard.wording import counted, moment, part_of
 
 app = typer.Typer(no_args_is_help=True, help="Exclusive hours on nodes.")
 app.add_typer(waitlist.app, name="waitlist")
@@ -218,13 +218,16 @@ def availability(
     block: Annotated[
         int | None, typer.Option(min=1, help="Only starts of a block of N hours that you may book.")
     ] = None,
+    gpus: Gpus = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the free nodes of each hour, and the reasons why the others are not free."""
     now = datetime.now().astimezone()
     first = moment_of(start) if start else now
     with connect() as client:
-        shown = client.leases.availability(first, hours, node_class=node_class, block_hours=block)
+        shown = client.leases.availability(
+            first, hours, node_class=node_class, block_hours=block, gpus=gpus
+        )
     if as_json:
         print_json(shown.raw)
         return
@@ -235,13 +238,20 @@ def availability(
                 moment(hour.start),
                 hour.free,
                 ", ".join(hour.nodes),
-                ", ".join(f"{one.node}: {one.why}" for one in hour.taken),
+                ", ".join(_not_free(one, hour) for one in hour.taken),
             )
             for hour in shown.hours
         ),
         sentence=True,
         empty="No hours.",
     )
+
+
+def _not_free(taken: Taken, hour: FreeHour) -> str:
+    """Return a node and why it is not free, with the GPUs of it that nobody holds."""
+    left = 0 if taken.message else hour.free_gpus.get(taken.node, 0)
+    and_left = f", {counted(left, 'GPU')} free" if left else ""
+    return f"{taken.node}: {taken.why}{and_left}"
 
 
 def last_start_of(until: str | None, start: str) -> datetime | None:
