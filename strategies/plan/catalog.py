@@ -112,6 +112,12 @@ def bytes_per_frozen(spec: TrainSpec) -> int:
     return BYTES_PER_WEIGHT[spec.precision] if kind in (None, "float32") else 2
 
 
+def gathers_in_half(spec: TrainSpec, layout: Layout) -> bool:
+    """Return True if ranks that torch shards fully gather 16-bit copies of float32 weights."""
+    is_text = not spec.model.name.reads_images
+    return is_text and spec.precision in COMPUTED_IN_HALF and layout.shard > 1
+
+
 def multiplies_in_tf32(spec: TrainSpec) -> bool:
     """Return True if float32 products may be rounded to TF32."""
     is_float32 = spec.precision is Precision.FLOAT32

@@ -35,10 +35,16 @@ def frozen_dtype_of(spec: TrainSpec) -> torch.dtype:
     return found
 
 
-def compute_in(precision: Precision, model: nn.Module, device: torch.device) -> None:
-    """Run a model's matrix products and attention in half precision, if the precision asks for it.
+def feature_dtype_of(precision: Precision) -> torch.dtype:
+    """Return the type of a text model's features."""
+    return AUTOCAST.get(precision, dtype_of(precision))
 
-    Norms, residuals and weights keep their type.
+
+def compute_in(precision: Precision, model: nn.Module, device: torch.device) -> None:
+    """Run a model in half precision, if the precision asks for it; its weights keep their type.
+
+    Matrix products and attention are torch's autocast; embedding and norms of text models round
+    their weights themselves, so that features between layers are in half precision too.
     """
     if precision in AUTOCAST:
         # No cache: a pass uses every weight once, and a sharded one's copy must not outlive it.

@@ -41,34 +41,30 @@ class KeptBytes(NamedTuple):
 def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> KeptBytes:
     """Return the bytes kept by one layer; attention scores are not stored.
 
-    Features between layers have the type of the weights, those that a matrix product reads or gives
-    have the type of the computation.
+    All features of text have the type that the model computes in; those of images that of weights.
     """
-    wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
+    size = BYTES_PER_FEATURE[spec.precision]
     if spec.model.name.reads_images:
         numbers = image_shapes.kept_numbers(spec.model, spec.data, how) / spec.model.layers
-        return KeptBytes(numbers * wide, 0, 0)
+        return KeptBytes(numbers * BYTES_PER_WEIGHT[spec.precision], 0, 0)
     model = spec.model
     width, inner = model.width, ffn_width(model)
     keys_values = 2 * (width // heads(model) * kv_heads(model))
     gated = model.name is ModelName.LLAMA
     if how is ActivationCheckpointing.FULL:  # the layer's input
-        return KeptBytes(width * wide, 0, 0)
+        return KeptBytes(width * size, 0, 0)
     if how is ActivationCheckpointing.SELECTIVE:
         # Also the results of its products: output, down; query, attention; key, value; gate, up.
         first = 2 * inner if gated else inner
-        products = (2 * width + keys_values + first) * narrow
-        return KeptBytes(width * wide + 2 * width * narrow, 0, products)
-    residual = 2 * width * wide
-    if gated:  # torch's RMSNorm is several operations that each keep a tensor, in float32 or wider
-        residual += 2 * width * max(wide, FLOAT32)
-        residual += 2 * width * FLOAT32 if wide < FLOAT32 else 0
-    read = 2 * width * narrow  # both norms' outputs
-    if narrow < wide:  # every matrix that reads a norm has its own copy
-        read += (3 if gated else 2) * width * narrow
+        products = (2 * width + keys_values + first) * size
+        return KeptBytes(3 * width * size, 0, products)
+    residual = 2 * width * size
+    if gated:  # torch's RMSNorm is two operations that each keep a tensor, in float32 or wider
+        residual = 4 * width * max(size, FLOAT32)
+    read = 2 * width * size  # both norms' outputs
     # Query, attention, key, value; before and after the activation.
     numbers = 2 * width + keys_values + (4 if gated else 2) * inner
-    return KeptBytes(residual, read, numbers * narrow)
+    return KeptBytes(residual, read, numbers * size)
 
 
 def layer_bytes(resolved: ResolvedSpec, how: ActivationCheckpointing) -> float:
@@ -76,6 +72,12 @@ def layer_bytes(resolved: ResolvedSpec, how: ActivationCheckpointing) -> float:
     kept, tensor = kept_by_layer(resolved.spec, how), resolved.layout.tensor
     between = tensor if resolved.spec.parallelism.sequence_parallel else 1
     return tokens(resolved) * (kept.residual / between + kept.read + kept.inner / tensor)
+
+
+def bytes_per_feature(spec: TrainSpec) -> int:
+    """Return the bytes of a number between two layers."""
+    of_weights = spec.model.name.reads_images
+    return (BYTES_PER_WEIGHT if of_weights else BYTES_PER_FEATURE)[spec.precision]
 
 
 def tokens(resolved: ResolvedSpec) -> int:
@@ -94,9 +96,7 @@ def activation_bytes(resolved: ResolvedSpec, layers: float, in_flight: float) ->
     how = resolved.spec.activation_checkpointing
     kept = layer_bytes(resolved, how)
     again = max(0.0, layer_bytes(resolved, ActivationCheckpointing.NONE) - kept)
-    passing = (
-        2 * tokens(resolved) * resolved.spec.model.width * BYTES_PER_WEIGHT[resolved.spec.precision]
-    )
+    passing = 2 * tokens(resolved) * resolved.spec.model.width * bytes_per_feature(resolved.spec)
     return layers * in_flight * kept + again + passing
 
 
@@ -150,7 +150,7 @@ def handed_over_bytes(resolved: ResolvedSpec) -> float:
 def bytes_between_stages(resolved: ResolvedSpec) -> int:
     """Return the bytes of one micro-batch that a rank sends to the next stage, or gets back."""
     spec = resolved.spec
-    features = tokens(resolved) * spec.model.width * BYTES_PER_WEIGHT[spec.precision]
+    features = tokens(resolved) * spec.model.width * bytes_per_feature(spec)
     return features // resolved.layout.tensor if spec.parallelism.sequence_parallel else features
 
 

@@ -27,6 +27,7 @@ from strategies.plan.estimates.optimizer_step import (
     numbers_copied_in_step,
 )
 from strategies.plan.estimates.runtime import process_gib
+from strategies.plan.estimates.units import gathered, in_half, reduces_each, sizes
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     ADAM_8BIT_BLOCK,
@@ -40,7 +41,6 @@ from strategies.plan.shapes import (
 from strategies.plan.spec import (
     ActivationCheckpointing,
     FrozenBase,
-    Gather,
     Offload,
     OptimizerName,
     Strategy,
@@ -94,11 +94,12 @@ def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
     """Return the numbers that a rank holds of `held` trained weights that `shards` ranks share.
 
     DeepSpeed (0.19) keeps its own part of the weights once more, for the update, and a bucket of
-    gradients to send. While a step accumulates, fully sharded ranks keep whole gradients, and
-    DistributedDataParallel keeps gradients beside its buckets. Data offloaded to the host leaves a
-    GPU, but not a CPU; data offloaded to files leaves both. Gradients follow an offloaded
-    optimizer: a GPU keeps only the bucket and, before stage 3, a buffer for the largest weight. The
-    host then has them twice, as they are added up and as they are updated from.
+    gradients to send. While a step accumulates, fully sharded ranks keep whole gradients, unless
+    they reduce those of every micro-batch, and DistributedDataParallel keeps gradients beside its
+    buckets. Data offloaded to the host leaves a GPU, but not a CPU; data offloaded to files leaves
+    both. Gradients follow an offloaded optimizer: a GPU keeps only the bucket and, before stage 3,
+    a buffer for the largest weight. The host then has them twice, as they are added up and as they
+    are updated from.
     """
     part, strategy = -(-held // shards), resolved.strategy
     averages = averages_per_weight(resolved.spec.training) * part
@@ -122,7 +123,7 @@ def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
             return States((part if stored_here else 0) + own, summed + sent, averages)
         case _:
             gradients = part
-            if resolved.gradient_accumulation_steps > 1:
+            if resolved.gradient_accumulation_steps > 1 and not reduces_each(resolved):
                 gradients = 2 * held if buckets_gradients(resolved) else held
             return States(part, gradients, averages)
 
@@ -161,8 +162,8 @@ def buckets_gradients(resolved: ResolvedSpec) -> bool:
     return others == 1 and talks
 
 
-def frozen_weight_bytes(spec: TrainSpec) -> int:
-    """Return the bytes of the whole model's frozen weights.
+def frozen_weight_bytes(spec: TrainSpec, *, most: int = 8) -> int:
+    """Return the bytes of the whole model's frozen weights, with `most` for a number.
 
     Matrices of layers are stored as asked, embedding and head in the checkpoint's type, norms and
     biases in the type of trained weights. QLoRA (arXiv:2305.14314),
@@ -172,12 +173,12 @@ def frozen_weight_bytes(spec: TrainSpec) -> int:
         return 0
     if spec.model.name.reads_images:
         return parameters_of(spec) * BYTES_PER_WEIGHT[spec.precision]
-    size, shapes = bytes_per_frozen(spec), matrices(spec.model).values()
+    size, shapes = min(most, bytes_per_frozen(spec)), matrices(spec.model).values()
     layer = sum(frozen_bytes(spec.adapter.base, shape, whole=size) for shape in shapes)
     ends = (1 if spec.model.tied_embeddings else 2) * vocabulary_size(spec.data) * spec.model.width
     inside = spec.model.layers * sum(math.prod(shape) for shape in shapes)
-    vectors = parameters_of(spec) - inside - ends
-    return spec.model.layers * layer + ends * size + vectors * BYTES_PER_WEIGHT[spec.precision]
+    vectors = (parameters_of(spec) - inside - ends) * min(most, BYTES_PER_WEIGHT[spec.precision])
+    return spec.model.layers * layer + ends * size + vectors
 
 
 def numbers_copied(spec: TrainSpec) -> int:
@@ -304,12 +305,19 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
         terms.append(term("late gradients", late, exact, f"{delay} waiting for their update"))
-    if (shards > 1 and not zero_1_2) or resolved.strategy is Strategy.ZERO3:
-        num_bytes, source = gathered(resolved, share, whole=held * size + frozen, half=frozen / 2)
+    activations = activation_bytes(resolved, share.layers, share.in_flight)
+    logits = logit_bytes(resolved) if share.has_head else 0.0
+    if resolved.strategy is Strategy.ZERO3:
+        layer = (held * size + frozen / 2) / max(1, share.layers)
+        source = "weights of this layer and the next, a gradient and its send buffer"
+        terms.append(term("gathered", 4 * layer, False, source))
+    elif shards > 1 and not zero_1_2:
+        whole = held * sizes(resolved).gathered + frozen
+        num_bytes, source = gathered(resolved, stage=whole, activations=activations, logits=logits)
         terms.append(term("gathered", num_bytes, False, source))
     if resolved.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
         terms.append(term("swap buffers", swapped, False, SWAPPED_THROUGH))
-    if BYTES_PER_FEATURE[spec.precision] < size:
+    if BYTES_PER_FEATURE[spec.precision] < size and not in_half(resolved):
         copied = share.copied / layout.tensor
         if how is not ActivationCheckpointing.NONE:
             copied /= max(1, share.layers)
@@ -323,8 +331,6 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         terms.append(
             term("handed over", handed, False, "features and gradients passed between stages")
         )
-    activations = activation_bytes(resolved, share.layers, share.in_flight)
-    logits = logit_bytes(resolved) if share.has_head else 0.0
     source = "numbers that autograd keeps, layer by layer"
     if not gradients_stay(resolved):
         room = states.gradients * size
@@ -396,23 +402,3 @@ def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:
 def estimate(name: str, num_bytes: float, source: str) -> MemoryTerm:
     """Return a term that is an estimate."""
     return MemoryTerm(name=name, gib=num_bytes / GIB, exact=False, source=source)
-
-
-def gathered(
-    resolved: ResolvedSpec, share: Share, *, whole: float, half: float
-) -> tuple[float, str]:
-    """Return the bytes that fully sharded ranks gather temporarily, and their description.
-
-    `whole` are the bytes of all the rank's weights; `half`, of frozen ones, has no gradient.
-    """
-    spec, layout = resolved.spec, resolved.layout
-    layer = (whole - half) / max(1, share.layers)
-    if layout.pipeline > 1:
-        return whole + 2 * layer, "a stage's weights, and a layer's gradient"
-    if spec.tiling.gather is Gather.MATRIX:
-        size = BYTES_PER_WEIGHT[spec.precision]
-        largest = largest_matrix(spec.model, vocabulary=vocabulary_size(spec.data))
-        # A layer that is computed again is gathered whole for its backward pass.
-        again = spec.activation_checkpointing is not ActivationCheckpointing.NONE
-        return max(4 * largest * size / layout.tensor, 4 * layer * again), "matrix by matrix"
-    return 4 * layer, "weights of this layer and the next, a gradient and its send buffer"

@@ -18,6 +18,7 @@ from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.plan.estimates.activations import bytes_between_stages, tokens
 from strategies.plan.estimates.memory import frozen_weight_bytes
 from strategies.plan.estimates.optimizer_step import averages_per_weight
+from strategies.plan.estimates.units import reduces_each, sizes, units
 from strategies.plan.layout import AXES
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import count_trained, heads, kv_heads, vocabulary_size
@@ -49,6 +50,7 @@ class Shares(NamedTuple):
     """Sizes that traffic depends on."""
 
     weights: int  # bytes of this rank's share of the weights, gathered along all but two axes
+    used_last: int  # bytes of those that stay gathered between the passes
     gradients: int  # bytes of the gradients of trained weights
     features: int  # numbers between two layers of one micro-batch, on one context rank
     micro_batches: int
@@ -64,11 +66,14 @@ def traffic(resolved: ResolvedSpec) -> list[Traffic]:
 
 def shares_of(resolved: ResolvedSpec) -> Shares:
     spec, layout = resolved.spec, resolved.layout
-    size, across = BYTES_PER_WEIGHT[spec.precision], layout.tensor * layout.pipeline
-    trained = -(-count_trained(spec) // across) * size
+    across, size = layout.tensor * layout.pipeline, sizes(resolved)
+    trained = -(-count_trained(spec) // across)
+    frozen = -(-frozen_weight_bytes(spec, most=size.gathered) // across)
+    last = units(resolved).last
     return Shares(
-        weights=trained + -(-frozen_weight_bytes(spec) // across),
-        gradients=trained,
+        weights=trained * size.gathered + frozen,
+        used_last=int(last.trained * size.gathered + last.frozen) // layout.tensor,
+        gradients=trained * size.sent,
         features=tokens(resolved) * spec.model.width,
         micro_batches=resolved.gradient_accumulation_steps,
     )
@@ -118,8 +123,12 @@ def data_parallel(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
             what = f"weights gathered {gathered}, gradients scattered {scattered}"
         case _:
             gathers = 1 if layout.pipeline > 1 else 2 * times  # a stage stays gathered
-            sent = gathers * gather(ranks, shares.weights) + gather(ranks, shares.gradients)
-            what = f"weights gathered {times_in_words(gathers)}, gradients scattered once"
+            sums = times if reduces_each(resolved) else 1
+            weights = gathers * shares.weights
+            weights -= 0 if layout.pipeline > 1 else times * shares.used_last
+            sent = gather(ranks, weights) + sums * gather(ranks, shares.gradients)
+            gathered, scattered = times_in_words(gathers), times_in_words(sums)
+            what = f"weights gathered {gathered}, gradients scattered {scattered}"
     yield along(resolved, axes, sent, overlaps=True, what=what)
     if layout.replicate > 1:
         part = shares.gradients // ranks
@@ -176,25 +185,18 @@ def context(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
 def tensor(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     """Yield two sums of features per pass of a layer, one at each end of the model, and the loss.
 
-    Sums of what matrices give have the type that they compute in; those of the embedding's rows,
-    and of gradients before a matrix or the head, have the weights' type: autocast rounds behind
-    them. A recomputed layer does not send its output again, so one sum is enough; in two halves, of
+    A recomputed layer does not send its output again, so one sum is enough; in two halves, of
     tokens and of features (sequence parallelism), both inputs are gathered once more.
     """
     spec, ranks = resolved.spec, resolved.layout.tensor
     if ranks == 1:
         return
     halves = spec.parallelism.sequence_parallel
-    rounded, wide = 2.0, 2.0  # sums in a layer
+    in_layer = 4.0
     if recomputes(resolved):
-        rounded, wide = (2.5, 3) if halves else (3, 2)
-    layers = layers_on_a_rank(resolved)
-    ends = 2 if resolved.layout.pipeline == 1 else 1
-    sums = (rounded + wide) * layers + ends
-    num_bytes = (
-        rounded * layers * BYTES_PER_FEATURE[spec.precision]
-        + (wide * layers + ends) * BYTES_PER_WEIGHT[spec.precision]
-    )
+        in_layer = 5.5 if halves else 5.0
+    sums = in_layer * layers_on_a_rank(resolved) + (2 if resolved.layout.pipeline == 1 else 1)
+    num_bytes = sums * BYTES_PER_FEATURE[spec.precision]
     loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens(resolved) * BYTES_OF_LOSS)
     features = all_reduce(ranks, int(shares.features * num_bytes))
     sent = shares.micro_batches * (features + loss)

@@ -3,8 +3,6 @@
 LoRA, Hu et al., arXiv:2106.09685. The frozen matrices may be stored in few bits (`quantised`).
 """
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -56,21 +54,13 @@ def adapt(model: Network, adapter: AdapterSpec, *, frozen_dtype: torch.dtype) ->
 def freeze_in(dtype: torch.dtype, model: Network) -> None:
     """Give the frozen matrices of a model on the meta device another type.
 
-    Norms and biases are few, and keep theirs: with mixed types a norm would change its result. The
-    features keep the type of the embedding before.
+    Norms and biases are few, and keep theirs.
     """
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
             if weight.ndim > 1 and weight.is_floating_point() and not weight.requires_grad:
-                if module is model.embedding and weight.dtype != dtype:
-                    module.register_forward_hook(partial(features_in, weight.dtype))
                 setattr(module, name, nn.Parameter(weight.to(dtype), requires_grad=False))
     model.tie()
-
-
-def features_in(dtype: torch.dtype, _: nn.Module, tokens: object, features: Tensor) -> Tensor:
-    """Return the output of an embedding in another type: a forward hook."""
-    return features.to(dtype)
 
 
 def stored_as(base: FrozenBase, matrix: nn.Linear) -> nn.Module:

@@ -31,7 +31,7 @@ class FrozenMatrix(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         product: Tensor = FrozenProduct.apply(x, self)  # type: ignore[no-untyped-call]
-        return product if self.bias is None else product + self.bias
+        return product if self.bias is None else product + self.bias.to(product.dtype)
 
 
 class FrozenProduct(torch.autograd.Function):

@@ -34,7 +34,7 @@ from strategies.train.models.network import Network
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
 from strategies.train.parallel.parallelize import ParallelModel, parallelize
-from strategies.train.precision import dtype_of
+from strategies.train.precision import feature_dtype_of
 from strategies.train.watching.phases import Phase, phase
 
 TIED = "embedding.weight"
@@ -213,7 +213,7 @@ def features_between_stages(spec: TrainSpec, plan: Plan, mesh: Mesh) -> Tensor:
         tokens //= mesh.layout.tensor
     return torch.empty(
         (plan.micro_batch_size, tokens, spec.model.width),
-        dtype=dtype_of(spec.precision),
+        dtype=feature_dtype_of(spec.precision),
         device="meta",
         requires_grad=True,
     )

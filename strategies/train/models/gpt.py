@@ -7,6 +7,7 @@ from torch.nn.functional import gelu
 from strategies.plan.shapes import ffn_width, heads
 from strategies.plan.spec import ModelSpec
 from strategies.train.models.attention import Attention
+from strategies.train.models.norms import LayerNorm
 from strategies.train.models.transformer import Transformer
 
 
@@ -24,9 +25,9 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
+        self.attention_norm = LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.attention = Attention(spec.width, heads(spec), heads(spec), dtype)
-        self.feed_forward_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
+        self.feed_forward_norm = LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
@@ -44,7 +45,7 @@ class GPT(Transformer):
         super().__init__(
             spec,
             block=Block,
-            norm=nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype),
+            norm=LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype),
             vocabulary=vocabulary,
             sequence_length=sequence_length,
             dtype=dtype,

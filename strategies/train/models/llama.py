@@ -7,6 +7,7 @@ from torch.nn.functional import silu
 from strategies.plan.shapes import ffn_width, heads, kv_heads
 from strategies.plan.spec import ModelSpec
 from strategies.train.models.attention import Attention
+from strategies.train.models.norms import RMSNorm
 from strategies.train.models.transformer import Transformer
 
 
@@ -27,11 +28,11 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
+        self.attention_norm = RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.attention = Attention(
             spec.width, heads(spec), kv_heads(spec), dtype, bias=spec.attention_bias
         )
-        self.feed_forward_norm = nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
+        self.feed_forward_norm = RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
@@ -49,7 +50,7 @@ class Llama(Transformer):
         super().__init__(
             spec,
             block=Block,
-            norm=nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype),
+            norm=RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype),
             vocabulary=vocabulary,
             sequence_length=sequence_length,
             dtype=dtype,

@@ -5,13 +5,22 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
 
 from strategies.plan.shapes import heads
 from strategies.plan.spec import ModelSpec
 from strategies.train.models.attention import rotary_table
+from strategies.train.models.autocast import as_autocast_wants
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
+
+
+class Embedding(nn.Embedding):
+    """Input layer: tokens (B, T) to features (B, T, C), in the type that the model computes in."""
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        return embedding(tokens_BT, as_autocast_wants(self.weight))
 
 
 class Head(nn.Linear):
@@ -58,7 +67,7 @@ class Transformer(Network):
     ) -> None:
         super().__init__(
             spec,
-            embedding=nn.Embedding(vocabulary, spec.width, dtype=dtype),
+            embedding=Embedding(vocabulary, spec.width, dtype=dtype),
             layer=lambda: block(spec, dtype),
             norm=norm,
             head=Head(spec.width, vocabulary, bias=False, dtype=dtype),

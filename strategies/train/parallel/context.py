@@ -11,6 +11,7 @@ from strategies.plan.shapes import tokens_per_sample
 from strategies.plan.spec import TrainSpec
 from strategies.train.mesh import Mesh
 from strategies.train.models.attention import Attention, attend
+from strategies.train.models.autocast import as_autocast_wants
 from strategies.train.models.network import Network
 from strategies.train.models.transformer import Transformer
 from strategies.train.parallel.ring_attention import Ring, ring_attend, zigzag
@@ -61,7 +62,7 @@ class ContextAttention:
         documents_BT: Tensor | None,
     ) -> Tensor:
         """Replace `attention.attend`: takes T/c tokens, but the documents of all T."""
-        query, key, value = map(as_autocast_wants, (query_BHTD, key_BKTD, value_BKTD))
+        query, key, value = map(as_autocast_wants, (query_BHTD, key_BKTD, value_BKTD))  # as sent
         if self.traders is not None:
             query, key, value = trade_tokens_for_heads(query, key, value, self.traders)
         if self.ring is None:
@@ -84,9 +85,3 @@ def groups(mesh: Mesh, ulysses_degree: int) -> tuple[Ring | None, ProcessGroup |
         return None, ranks.get_group()
     both = mesh.folded("context", ulysses_degree)
     return Ring(both.get_group("outer")), both.get_group("inner")
-
-
-def as_autocast_wants(x: Tensor) -> Tensor:
-    """Convert to the type that autocast gives attention, before the tensor is sent."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

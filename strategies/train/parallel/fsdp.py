@@ -4,10 +4,11 @@ optimizer state, and gathers one layer at a time. HSDP: sharded within groups, r
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from strategies.plan.spec import Gather
 from strategies.train.mesh import Mesh
@@ -15,15 +16,25 @@ from strategies.train.models.network import Network
 
 
 class Sharding:
-    """torch's fully_shard on each layer, and on the rest of the model.
+    """torch's fully_shard on each layer, on the embedding, and on the last norm with the head.
 
-    Layers are split one by one, so that no rank ever needs memory for the whole model.
+    Layers are split one by one, so that no rank ever needs memory for the whole model. A model that
+    is gathered in 16 bits also computes in them, and the gradient of every micro-batch is added to
+    this rank's part in float32; otherwise gradients are kept whole, and reduced once in a step.
     """
 
     loss_factor = 1
 
-    def __init__(self, mesh: Mesh, *, gather: Gather, gather_once: bool) -> None:
+    def __init__(
+        self, mesh: Mesh, *, gather: Gather, gather_once: bool, gather_as: torch.dtype | None
+    ) -> None:
         self.ranks = shard_mesh(mesh)
+        self.policy = MixedPrecisionPolicy()
+        self.reduces_each = gather_as is not None
+        if gather_as is not None:  # inputs: the rotary table stays in float32
+            self.policy = MixedPrecisionPolicy(
+                param_dtype=gather_as, reduce_dtype=torch.float32, cast_forward_inputs=False
+            )
         self.replicated = mesh.layout.shard == 1
         self.by_matrix = gather is Gather.MATRIX
         self.gather_once = gather_once  # keep a layer gathered between its two passes
@@ -36,35 +47,56 @@ class Sharding:
                     self.take_together(part)
         self.take_together(module)
 
-    def take_together(self, module: nn.Module) -> None:
-        """Split the parameters of one module that are not split yet; they are gathered together."""
+    def take_together(self, *modules: nn.Module, used_last: bool = False) -> None:
+        """Split the parameters of modules that are not split yet; they are gathered together.
+
+        Those used last in the forward pass stay gathered: the backward pass begins with them.
+        """
         if self.replicated:
-            replicate(module, mesh=self.ranks)
+            replicate(list(modules), mesh=self.ranks)
         else:
-            fully_shard(module, mesh=self.ranks, reshard_after_forward=not self.gather_once)
-        assert isinstance(module, FSDPModule)
-        # Sums instead of means: the loss is already divided by the tokens of all ranks.
-        module.set_gradient_divide_factor(1.0)
-        module.set_force_sum_reduction_for_comms(True)
+            fully_shard(
+                list(modules),
+                mesh=self.ranks,
+                reshard_after_forward=not (self.gather_once or used_last),
+                mp_policy=self.policy,
+            )
+        for module in modules:
+            assert isinstance(module, FSDPModule)
+            # Sums instead of means: the loss is already divided by the tokens of all ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
 
     def finish(self, model: Network) -> None:
         """Split the parameters outside layers.
 
         A matrix tied to both ends must be gathered with both.
         """
-        if model.tied:
-            self.take_together(model)
-        else:
-            self.take(model)
+        first, last = model.embedding, [part for part in (model.norm, model.head) if part]
+        if not (model.tied and first and last):
+            if first:
+                first.register_forward_hook(without_base)
+                self.take_together(first)
+            if last:
+                self.take_together(*last, used_last=True)
+        self.take_together(model, used_last=True)
         assert isinstance(model, FSDPModule)
         self.module = model
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """Reduce gradients over ranks in the last micro-batch of a step only."""
-        self.module.set_requires_gradient_sync(last)
-        self.module.set_is_last_backward(last)
+        """Reduce gradients over ranks in every micro-batch, or in the last of a step only."""
+        self.module.set_requires_gradient_sync(last or self.reduces_each)
+        self.module.set_requires_all_reduce(last)  # among replicas
         yield
+
+
+def without_base(_: nn.Module, tokens: object, features: Tensor) -> Tensor:
+    """Return features that are not a view, as tensor parallelism gives them: a forward hook.
+
+    fully_shard cannot follow views.
+    """
+    return features.clone() if features._is_view() else features
 
 
 def shard_mesh(mesh: Mesh) -> DeviceMesh:

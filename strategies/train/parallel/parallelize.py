@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from strategies.plan.catalog import gathers_in_half
 from strategies.plan.spec import FrozenBase, TrainSpec
 from strategies.train.init import Source, give_first_weights
 from strategies.train.mesh import Mesh
@@ -18,7 +19,7 @@ from strategies.train.parallel.ddp import Replication
 from strategies.train.parallel.fsdp import Sharding
 from strategies.train.parallel.recompute import forget_activations
 from strategies.train.parallel.tensor import loss_over_ranks, split_matrices
-from strategies.train.precision import compute_in
+from strategies.train.precision import compute_in, feature_dtype_of
 
 
 class DataParallel(Protocol):
@@ -74,14 +75,21 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
     if spec.compile is True:
         compile_layers(model, mesh.device)
 
-    compute_in(spec.precision, model, mesh.device)
+    in_half = gathers_in_half(spec, mesh.layout)
+    if not in_half:
+        compute_in(spec.precision, model, mesh.device)
     if isinstance(model.head, Head):
         model.head.parts = spec.tiling.loss_parts
 
     layout, replicas = mesh.layout, mesh.along("replicate", "context")
     data_parallel: DataParallel
     if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
-        sharded = Sharding(mesh, gather=spec.tiling.gather, gather_once=layout.pipeline > 1)
+        sharded = Sharding(
+            mesh,
+            gather=spec.tiling.gather,
+            gather_once=layout.pipeline > 1,
+            gather_as=feature_dtype_of(spec.precision) if in_half else None,
+        )
         if spec.adapter is not None and spec.adapter.base is not FrozenBase.NONE:
             give_first_weights(model, source, mesh, then=sharded.take)  # codes need whole matrices
         else:

@@ -549,7 +549,8 @@ def gather_by_matrix(gather: str, checkpointing: str, most: int) -> int:
     engine = SpmdEngine()
     engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
     units = [module for module in engine.model.modules() if isinstance(module, FSDPModule)]
-    groups = [group for unit in units for group in unit._get_fsdp_state()._fsdp_param_groups]
+    states = dict.fromkeys(unit._get_fsdp_state() for unit in units)  # some units are two modules
+    groups = [group for state in states for group in state._fsdp_param_groups]
     gathered: list[int] = []
 
     def look(*_: object) -> None:

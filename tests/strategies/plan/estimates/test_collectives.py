@@ -16,11 +16,10 @@ F32, BF16 = torch.float32, torch.bfloat16
 Types = dict[str, set[torch.dtype]]
 
 # Of each entry of the plan's traffic, in its order, the collectives and their types under
-# bfloat16. Weights stay in float32 and are gathered so: autocast rounds them after the gather.
-# Features are rounded only from a matrix to the next: what a norm gives and what ends take is
-# float32, and so are the gradients of both.
+# bfloat16. Weights are rounded before they are gathered, and their gradients added up in float32.
+# Features have two bytes everywhere; of a loss over ranks, float32 numbers are summed.
 GRADIENTS: Types = {"all_reduce": {F32}}
-SHARDS: Types = {"all_gather": {F32}, "reduce_scatter": {F32}}
+SHARDS: Types = {"all_gather": {BF16}, "reduce_scatter": {F32}}
 CASES: dict[str, tuple[int, Options, str, list[Types]]] = {
     "ddp": (8, {"strategy": "ddp"}, "none", [GRADIENTS]),
     "ddp-compressed": (
@@ -47,7 +46,7 @@ CASES: dict[str, tuple[int, Options, str, list[Types]]] = {
         8,
         {"strategy": "tensor", "sequence_parallel": True},
         "full",
-        [{"all_gather": {F32, BF16}, "reduce_scatter": {F32, BF16}, "all_reduce": {F32}}],
+        [{"all_gather": {BF16}, "reduce_scatter": {BF16}, "all_reduce": {F32}}],
     ),
     "fsdp-tensor": (
         64,

@@ -117,7 +117,7 @@ def test_several_nodes_have_a_time_and_say_which_network_it_assumes() -> None:
     across = costs(
         "llama-2-7b",
         ranks=8,
-        nodes=2,
+        nodes=4,
         node_class="a100-80gb",
         precision="bfloat16",
         parallelism={"strategy": "tensor"},

@@ -68,6 +68,7 @@ QUICK = [
     one("llama, bfloat16", LLAMA, precision="bfloat16"),
     two("ddp", {"strategy": "ddp"}),
     two("fsdp", {"strategy": "fsdp"}),
+    two("fsdp, bfloat16, 4 micro-batches", {"strategy": "fsdp"}, precision="bfloat16", **IN_FOUR),
     two("zero3", {"strategy": "zero3"}),
     two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, 1F1B", {"strategy": "pipeline"}),
@@ -102,6 +103,47 @@ LONG = [
     two("ddp, 2 micro-batches", {"strategy": "ddp"}, training__gradient_accumulation_steps=2),
     two("fsdp, 2 micro-batches", {"strategy": "fsdp"}, training__gradient_accumulation_steps=2),
     two("fsdp, full checkpointing", {"strategy": "fsdp"}, activation_checkpointing="full"),
+    two("fsdp, bfloat16", {"strategy": "fsdp"}, precision="bfloat16"),
+    two(
+        "fsdp, bfloat16, llama, full checkpointing",
+        {"strategy": "fsdp"},
+        model=LLAMA,
+        precision="bfloat16",
+        activation_checkpointing="full",
+    ),
+    two(
+        "fsdp, bfloat16, llama of width 512",
+        {"strategy": "fsdp"},
+        precision="bfloat16",
+        model=WIDE,
+        **{**FEW, "training__global_batch_size": 2},
+    ),
+    two(
+        "fsdp, bfloat16, llama of width 512, 4 micro-batches",
+        {"strategy": "fsdp"},
+        precision="bfloat16",
+        model=WIDE,
+        **{**FEW, **IN_FOUR, "training__global_batch_size": 8},
+    ),
+    two(
+        "fsdp, bfloat16, tied, 4,096 tokens",
+        {"strategy": "fsdp"},
+        precision="bfloat16",
+        model={**GPT, "tied_embeddings": True},
+        data__tokenizer="characters",
+        data__vocabulary_size=4096,
+    ),
+    Case(
+        "fsdp in a pipeline, bfloat16, llama of width 512",
+        4,
+        {
+            "parallelism": {"strategy": "pipeline", "data_parallel_shard_degree": 2},
+            "precision": "bfloat16",
+            "model": WIDE,
+            **FEW,
+            "training__global_batch_size": 8,
+        },
+    ),
     two("zero1", {"strategy": "zero1"}),
     two("zero2", {"strategy": "zero2"}),
     two("tensor", {"strategy": "tensor"}),
@@ -149,7 +191,7 @@ def test_every_rank_needs_what_the_plan_says(
     asked = resolve(spec, nodes=1, ranks_per_node=case.ranks, hardware=HARDWARE)
     by_stage = memory_by_stage(asked)
     for rank, weighed in enumerate(run.result.peak_gib):
-        terms = by_stage[rank if asked.layout.pipeline > 1 else 0]
+        terms = by_stage[rank * len(by_stage) // case.ranks]
         planned = sum(term.gib for term in terms if term.name != "process")
         error = planned / weighed - 1
         sys.stdout.write(f"| {case.name} | {rank} | {weighed * 1024:.1f} | {error:+.1%} |\n")

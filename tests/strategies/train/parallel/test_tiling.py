@@ -100,7 +100,8 @@ class TestOnRanks:
         for gather, checkpointing, most, codes in (
             ("matrix", "none", head, [0, 0]),
             ("matrix", "full", layer, [0, 0]),  # that is computed again is gathered whole
-            ("layer", "none", head + layer, [1, 1]),  # beside the embedding, too
+            ("layer", "none", head, [1, 1]),  # beside a layer, but not beside the embedding
+            ("layer", "none", head + layer, [0, 0]),
         ):
             started = warm.start(
                 "gather_by_matrix", ranks=2, gather=gather, checkpointing=checkpointing, most=most

@@ -1,0 +1,158 @@
+"""Units of a model that fully sharded ranks gather: weights that are whole for a moment.
+
+A layer is one, the embedding is one, and the last norm with the head is one; ends that share a
+matrix are one together. Pure, torch-free.
+"""
+
+import math
+from typing import NamedTuple
+
+from strategies.plan import image_shapes
+from strategies.plan.catalog import (
+    BYTES_PER_FEATURE,
+    BYTES_PER_WEIGHT,
+    TECHNIQUES,
+    ZERO,
+    bytes_per_frozen,
+    gathers_in_half,
+)
+from strategies.plan.rules.problem import ResolvedSpec
+from strategies.plan.shapes import (
+    count_trained,
+    frozen_bytes,
+    matrices,
+    vocabulary_size,
+)
+from strategies.plan.spec import ActivationCheckpointing, Gather, ModelName, TrainSpec
+
+FLOAT32_BYTES = 4
+
+
+class Unit(NamedTuple):
+    """Weights that are gathered together, of the whole model."""
+
+    trained: float
+    """Numbers that have a gradient."""
+    frozen: float
+    """Bytes of the others, as they are gathered."""
+
+
+class Sizes(NamedTuple):
+    """Bytes of a number of a trained weight while its unit passes."""
+
+    gathered: int
+    gradient: int
+    sent: int
+
+
+class Units(NamedTuple):
+    """Units of a model. A model with tied ends has no first one."""
+
+    first: Unit
+    layer: Unit
+    last: Unit
+
+
+def in_half(resolved: ResolvedSpec) -> bool:
+    """Return True if ranks gather 16-bit copies of float32 weights: not with DeepSpeed."""
+    technique = TECHNIQUES.get(resolved.strategy)
+    by_torch = technique is not None and technique.engine != ZERO
+    return by_torch and gathers_in_half(resolved.spec, resolved.layout)
+
+
+def sizes(resolved: ResolvedSpec) -> Sizes:
+    """Return the bytes of a number as it is gathered, as its gradient, and as that is sent."""
+    precision = resolved.spec.precision
+    if in_half(resolved):
+        return Sizes(BYTES_PER_FEATURE[precision], BYTES_PER_FEATURE[precision], FLOAT32_BYTES)
+    return Sizes(*3 * (BYTES_PER_WEIGHT[precision],))
+
+
+def reduces_each(resolved: ResolvedSpec) -> bool:
+    """Return True if every micro-batch's gradients are added to the part that a rank holds.
+
+    torch's pipeline stages reduce once.
+    """
+    return in_half(resolved) and resolved.layout.pipeline == 1
+
+
+def units(resolved: ResolvedSpec) -> Units:
+    """Return the units of the whole model."""
+    spec = resolved.spec
+    first, last = numbers_of_ends(spec)
+    if spec.adapter is None:
+        layers = count_trained(spec) - first - last
+        return Units(Unit(first, 0), Unit(layers / spec.model.layers, 0), Unit(last, 0))
+    size = bytes_per_frozen(spec)
+    if in_half(resolved):
+        size = min(size, BYTES_PER_FEATURE[spec.precision])
+    shapes = matrices(spec.model).values()
+    inside = sum(frozen_bytes(spec.adapter.base, shape, whole=size) for shape in shapes)
+    layer = Unit(count_trained(spec) / spec.model.layers, inside)
+    return Units(Unit(0, first * size), layer, Unit(0, last * size))
+
+
+def numbers_of_ends(spec: TrainSpec) -> tuple[int, int]:
+    """Return the numbers of the first unit and of the last, which has the last norm."""
+    model = spec.model
+    if model.name.reads_images:
+        first = image_shapes.first_weights(model, spec.data)
+        return first, image_shapes.head_weights(model, spec.data) + 2 * model.width
+    matrix = vocabulary_size(spec.data) * model.width
+    norm = (2 if model.name is ModelName.GPT else 1) * model.width
+    return (0 if model.tied_embeddings else matrix), matrix + norm
+
+
+class Passing(NamedTuple):
+    """Bytes of a unit on one rank while it is whole."""
+
+    weights: float
+    gradient: float
+    sent: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def passing(unit: Unit, resolved: ResolvedSpec) -> Passing:
+    """Return the bytes of a unit, of which every tensor-parallel rank has a part."""
+    size, tensor = sizes(resolved), resolved.layout.tensor
+    return Passing(
+        (unit.trained * size.gathered + unit.frozen) / tensor,
+        unit.trained * size.gradient / tensor,
+        unit.trained * size.sent / tensor,
+    )
+
+
+def gathered(
+    resolved: ResolvedSpec, *, stage: float, activations: float, logits: float
+) -> tuple[float, str]:
+    """Return the bytes that fully sharded ranks hold beside their parts, and a description.
+
+    They are gathered weights, their gradients, and what is sent of these; `stage` are the bytes of
+    all gathered weights of a pipeline's rank. A unit is largest when its gradient is complete:
+    `logits` are then gone (but their gradient, at the head), and for the first unit also
+    `activations`. Tied ends are whole during the entire backward pass.
+    """
+    spec = resolved.spec
+    first, layer, last = (passing(unit, resolved) for unit in units(resolved))
+    if resolved.layout.pipeline > 1:
+        return stage + layer.gradient + layer.sent, "a stage's weights, and a layer's gradient"
+    piece, source = layer, "weights of this layer and the next, a gradient and its send buffer"
+    if spec.tiling.gather is Gather.MATRIX:
+        numbers = max(map(math.prod, matrices(spec.model).values()), default=0)
+        source = "matrix by matrix"
+        # A layer that is computed again is gathered whole for its backward pass.
+        if spec.activation_checkpointing is ActivationCheckpointing.NONE:
+            piece = passing(Unit(numbers, 0), resolved)
+    tied = spec.model.tied_embeddings
+    kept = last.weights + last.gradient if tied else 0.0
+    received = 0.0  # a part of a gradient, to be added to that of earlier micro-batches
+    if reduces_each(resolved) and resolved.gradient_accumulation_steps > 1:
+        received = piece.sent / (resolved.layout.shard * resolved.layout.context)
+    of_layer = piece.total + piece.weights + received + max(0.0, kept - logits)
+    of_head = last.weights + last.gradient + (0.0 if tied else last.sent) + piece.weights
+    of_head -= logits * 2 / 3
+    of_first = (last if tied else first).total + piece.sent - activations - logits
+    return max(last.weights + piece.weights, of_head, of_layer, of_first), source
