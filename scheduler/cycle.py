@@ -372,12 +372,8 @@ def grant(
                     let_in(scheduler, session, row, places, now)
             else:
                 places = walk_in(scheduler, session, row, placement, now)
-            for place in places:
-                is_script = row.code_sha256 is not None
-                why = why_not_beside_others(place.node, place.lease, is_script=is_script)
-                if why:
-                    raise NeighboursRefused(WaitingReason(ReasonCode.SHARING_UNAVAILABLE, why))
             meeting_point = rendezvous(session, places, SystemRandom())
+            keep_apart(row, places, meeting_point)
             with tracing.span("place", parent=row.traceparent, job=row.id, epoch=row.epoch + 1):
                 if not assign(session, row, places, now=now, actor=ACTOR, rendezvous=meeting_point):
                     raise Overtaken
@@ -390,6 +386,22 @@ def grant(
     names = [place.node.name for place in places]
     log.info("job_placed", job=job.id, nodes=names, epoch=job.epoch + 1)
     return names
+
+
+def keep_apart(
+    job: Job, places: Sequence[NodeAssignment], meeting_point: Rendezvous | None
+) -> None:
+    """Raise NeighboursRefused if a node cannot keep the job apart from those of other owners."""
+    programs = "relay" if meeting_point is None else meeting_point.fabric.programs
+    for place in places:
+        why = why_not_beside_others(
+            place.node,
+            place.lease,
+            is_script=job.code_sha256 is not None,
+            on_nodes_network=programs == "host",
+        )
+        if why:
+            raise NeighboursRefused(WaitingReason(ReasonCode.SHARING_UNAVAILABLE, why))
 
 
 def preempt(scheduler: Scheduler, job: WaitingJob, clearing: Clearing, world: Snapshot) -> bool:

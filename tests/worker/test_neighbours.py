@@ -152,6 +152,16 @@ def test_a_script_does_not_start_beside_others_where_its_memory_has_no_limit(
     assert alone.outcome is Outcome.SUCCEEDED, alone
 
 
+def test_a_part_of_a_node_that_cannot_be_divided_any_more_is_not_begun(
+    api: FakeApi, node: Node, shared: Callable[..., None]
+) -> None:
+    shared()
+    slots = 1 + (os.cpu_count() or 1)
+    record = api.wait_for_exit(api.order(make_order(ranks=1, slots=[0], slots_of_node=slots)))
+    assert record.outcome is Outcome.START_FAILED
+    assert f"cores cannot be divided among {slots} slots" in record.reason
+
+
 def affinities(node: Node) -> list[set[int]]:
     """The processors of each thread of the worker."""
     assert node.process is not None
