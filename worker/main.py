@@ -32,6 +32,7 @@ from worker.enrol import IdentityFile, NotEnrolled, identify
 from worker.gpus.amd import NOT_USED, count_amd_gpus
 from worker.gpus.node_gpus import DriverBroken, NodeGpus
 from worker.preparing.peers import find_peers
+from worker.ranks.process_tree import own_cgroup, pass_controllers_down
 from worker.ranks.spawners import Spawners
 from worker.scripts.preparing_script import ScriptHost
 from worker.scripts.sandbox import find_level
@@ -76,6 +77,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
         if not alone:
             sys.stderr.write(f"Another worker is already running on {settings.data}.\n")
             return 3
+        pass_controllers_down(own_cgroup())
         host = script_host(settings)
         sharing = find_sharing_host(Sharing(settings.sharing))
         if num_amd := count_amd_gpus():

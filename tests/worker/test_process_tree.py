@@ -15,9 +15,11 @@ from worker.ranks.process_tree import (
     MARK,
     Cgroup,
     ProcessTree,
+    around_worker,
     attempts_of_processes,
     cgroup_for,
     descendants,
+    pass_controllers_down,
     strays,
 )
 
@@ -127,3 +129,32 @@ def test_a_cgroup_that_may_not_be_made_is_an_error_for_the_caller(tmp_path: Path
     blocked.write_text("")
     with pytest.raises(OSError, match="Not a directory"):
         Cgroup(blocked / "below").create()
+
+
+@pytest.mark.parametrize(
+    ("place", "around"),
+    [
+        ("/", "/"),
+        ("/user.slice/session-3.scope", "/user.slice/session-3.scope"),
+        ("/system.slice/trainyard-worker.service", "/system.slice/trainyard-worker.service"),
+        ("/system.slice/x.service/trainyard-worker", "/system.slice/x.service"),
+        ("/system.slice/x.service/trainyard-0123456789ab/job_a.1/shim", "/system.slice/x.service"),
+        ("/trainyard-0123456789ab/job_a.1", ""),
+    ],
+)
+def test_cgroups_of_attempts_are_beside_the_worker_s_whoever_asks(place: str, around: str) -> None:
+    assert around_worker(place) == around
+
+
+def test_controllers_are_passed_down_only_by_a_cgroup_that_was_handed_over(tmp_path: Path) -> None:
+    control = tmp_path / "cgroup.subtree_control"
+    control.write_text("")
+    for elsewhere in (None, tmp_path):
+        pass_controllers_down(elsewhere)
+    assert control.read_text() == ""
+    (tmp_path / "trainyard-worker").mkdir()
+    pass_controllers_down(tmp_path / "trainyard-worker")
+    assert control.read_text() == "+cpuset"  # the last of three; the kernel takes them one by one
+    control.unlink()
+    control.mkdir()  # writing to it is refused
+    pass_controllers_down(tmp_path / "trainyard-worker")

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from core.states import Sharing
 from tests.worker.nodes import TREE
 from worker.attempts import Share
+from worker.ranks.process_tree import Cgroup, group_of
+from worker.scripts.resource_limits import ResourceLimits
 from worker.sharing.cores import Core, divide, numa_of, read_cores
 from worker.sharing.own_cores import left_by
 from worker.sharing.support import SharingHost, judge_sharing
@@ -157,3 +159,37 @@ def test_a_memory_cgroup_is_tried_out_and_leaves_nothing_behind(within: Sequence
     assert not groups()
     assert not probed(within)
     assert not groups()
+
+
+# ------------------------------------------------------------------------- cgroups of version 2
+
+
+def fake_v2(tmp_path: Path) -> ResourceLimits:
+    """The limits of an attempt in a tree that looks like version 2; the kernel is not asked."""
+    attempt = tmp_path / "attempts" / "job_a.1"
+    cgroup = Cgroup(tmp_path / "cgroups" / group_of(attempt))
+    cgroup.ranks.mkdir(parents=True)
+    return ResourceLimits(attempt, cgroup, 1000, 5000, processes=7, cpus=[2, 3, 6])
+
+
+def test_limits_of_version_2_are_those_of_the_share(tmp_path: Path) -> None:
+    limits = fake_v2(tmp_path)
+    limits.set()
+    assert limits.cgroup is not None
+    ranks, node = limits.cgroup.ranks, limits.cgroup.path.parent
+    written = {name: (ranks / name).read_text() for name in ("memory.max", "pids.max")}
+    assert written == {"memory.max": "1000", "pids.max": "7"}
+    assert (ranks / "cpuset.cpus").read_text() == "2,3,6"
+    assert (node / "memory.max").read_text() == "5000"
+    assert limits.may_set_affinity
+
+
+def test_a_whole_node_is_confined_to_nothing(tmp_path: Path) -> None:
+    limits = fake_v2(tmp_path)
+    limits.cpus = ()
+    before = os.sched_getaffinity(0)
+    limits.set()
+    limits.keep_apart(strictly=True)
+    assert os.sched_getaffinity(0) == before
+    assert "cpuset" not in limits.bounded
+    assert limits.may_set_affinity

@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from worker.ranks.process_tree import around_worker
+
 CGROUPS = Path("/sys/fs/cgroup")
 MIB, GIB = 1 << 20, 1 << 30
 WHOLE = Fraction(1)
@@ -95,7 +97,7 @@ def own_groups(controller: str) -> list[Path]:
         mount = CGROUPS / controller if names else CGROUPS
         if names and controller not in names.split(","):
             continue
-        inner = Path(place.split("/trainyard-")[0].strip("/"))
+        inner = Path(around_worker(place).strip("/"))
         # In a container the path may be the one seen outside, and the mount already that folder.
         found += [mount / above for above in (inner, *inner.parents) if (mount / above).is_dir()]
     return list(dict.fromkeys(found))

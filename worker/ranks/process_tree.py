@@ -9,6 +9,7 @@ mark in the environment (not for forked ranks: /proc shows their parent's enviro
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import sys
 import time
@@ -18,6 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 
 MARK = "TRAINYARD_ATTEMPT"
+LEAF = "trainyard-worker"  # cgroup of the worker beside those of its attempts
+MADE = re.compile(rf"/trainyard-[0-9a-f]{{12}}(?=/|$)|/{LEAF}$")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 KILL_AGAIN_EVERY_S = 0.02
 ZOMBIE_STATES = (b"Z", b"X", b"x")
@@ -58,6 +61,12 @@ class Cgroup:
             folder.mkdir(parents=True, exist_ok=True)
         self.join(self.shim)
 
+    def leave(self) -> None:
+        """Move this process to where its worker runs. Raises OSError if that is not allowed."""
+        around = self.path.parents[1]
+        leaf = around / LEAF
+        self.join(leaf if leaf.is_dir() else around)
+
     @staticmethod
     def join(path: Path) -> None:
         """Move this process into the cgroup at `path`."""
@@ -96,10 +105,10 @@ def _kill(folder: Path) -> None:
 
 def cgroup_for(attempt: Path) -> Cgroup | None:
     """Return the cgroup for an attempt's folder; None on a machine without cgroup v2."""
-    mount = _cgroup_mount()
-    if mount is None:
+    own = own_cgroup()
+    if own is None:
         return None
-    return Cgroup(mount / group_of(attempt))
+    return Cgroup(Path(around_worker(str(own))) / group_of(attempt))
 
 
 def group_of(attempt: Path) -> Path:
@@ -108,8 +117,22 @@ def group_of(attempt: Path) -> Path:
     return Path(f"trainyard-{node}", attempt.name)
 
 
-def _cgroup_mount() -> Path | None:
-    """Return the mount of cgroup v2, at this process's own place below it."""
+def pass_controllers_down(own: Path | None) -> None:
+    """Let the cgroup around the worker's, which is at `own`, pass its controllers to attempts.
+
+    In version 2 only a cgroup without processes may do that. So the service manager must have
+    started the worker in the leaf LEAF, and have handed over the cgroup around it. Otherwise
+    nothing is changed.
+    """
+    if own is None or own.name != LEAF:
+        return
+    for controller in ("memory", "pids", "cpuset"):
+        with contextlib.suppress(OSError):  # not handed over
+            (own.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def own_cgroup() -> Path | None:
+    """Return this process's cgroup of version 2; None if there is none."""
     try:
         mounts = Path("/proc/self/mounts").read_text().splitlines()
         own = Path("/proc/self/cgroup").read_text().splitlines()
@@ -119,10 +142,14 @@ def _cgroup_mount() -> Path | None:
         _, folder, kind, *_ = line.split()
         if kind == "cgroup2":
             place = next((part[3:] for part in own if part.startswith("0::")), "/")
-            # A shim sits in its attempt's own cgroup: the node's folder is above it.
-            place = place.split("/trainyard-")[0]
             return Path(folder) / place.strip("/")
     return None
+
+
+def around_worker(place: str) -> str:
+    """Return the cgroup in which a worker makes those of its attempts; `place` is that of the
+    worker or of one of its shims."""
+    return MADE.split(place)[0]
 
 
 @dataclass(frozen=True)

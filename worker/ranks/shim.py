@@ -182,7 +182,7 @@ class Shim:
         self.limits.remove()
         if self.cgroup is not None:
             with contextlib.suppress(OSError):
-                self.cgroup.join(self.cgroup.path.parents[1])
+                self.cgroup.leave()
             self.cgroup.remove()
 
     def watch_to_the_end(self) -> None:

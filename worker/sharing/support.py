@@ -13,13 +13,16 @@ from pathlib import Path
 from core.states import Sharing
 from worker.attempts import Attempt
 from worker.ranks.memory import GIB
-from worker.ranks.process_tree import cgroup_for
+from worker.ranks.process_tree import LEAF, cgroup_for
 from worker.ranks.shim import make_cgroup
 from worker.scripts.resource_limits import ResourceLimits, remove_groups_v1
 from worker.sharing.cores import Core, read_cores
 
 PROBE = "probe.1"
-NO_MEMORY_CGROUP = "no memory cgroup can be made; give the service Delegate=yes"
+NO_MEMORY_CGROUP = (
+    "no memory cgroup can be made; give the worker's service Delegate=yes and "
+    f"DelegateSubgroup={LEAF} (systemd 254 or newer)"
+)
 MIG_SHARES = "the instances of a GPU in MIG mode have one device file, so scripts run alone on it"
 
 
