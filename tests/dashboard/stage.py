@@ -37,7 +37,16 @@ from core.database.schema import upgrade
 from core.leases import node_slots
 from core.spec.script import plan_script
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job_spec
-from core.states import AttemptState, Desired, GpuHealth, JobState, LeaseState, NodeState, Outcome
+from core.states import (
+    AttemptState,
+    Desired,
+    GpuHealth,
+    JobState,
+    LeaseState,
+    NodeState,
+    Outcome,
+    Sharing,
+)
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.files import Artifact, Checkpoint, StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Event, Job, Study, StudyJob
@@ -566,7 +575,9 @@ def _add_nodes(stage: Stage, session: Session) -> None:
                 "west-01": "GPU 1 failed its check: 14 uncorrectable memory errors.",
                 "cpu-01": "By ta-03 for a disk swap.",
             }.get(name, "Ready."),
+            sharing=Sharing.FULL,
             inventory=Inventory(
+                sharing=Sharing.FULL,
                 hostname=name,
                 cores=64,
                 memory_gib=503,

@@ -14,7 +14,7 @@ from api.people.schemas import LinkView
 from api.sign_in.schemas import TokenMade
 from core.spec.script import plan_script
 from core.spec.spec import JobSpec, ScriptJobSpec
-from core.states import Desired, JobState, LeaseState, NodeState, Outcome
+from core.states import Desired, JobState, LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import LeaseKind, Role
 from strategies.plan.planner import Plan
 from strategies.plan.spec import Float32Matmul
@@ -479,12 +479,26 @@ def test_nodes_show_use_condition_and_holder(api: FakeApi, page: TestClient) -> 
     )
     text = page.get("/nodes").text
     assert "1 of 3 nodes is ready; 0 free now." in text
+    assert "leased whole" in text
     assert "east-02 has not been heard from since" in text
     assert 'class="condition">unreachable' in text
     assert 'data-state="quarantined"' in text
     assert "/drain" not in text, "only staff may"
     api.put("/v1/me", STAFF)
     assert "/nodes/node_01aaaaaaaaaaaaaaaaaaaaaaaa/drain" in page.get("/nodes").text
+
+
+def test_a_node_that_is_shared_names_its_people_and_how_it_is_leased(
+    api: FakeApi, page: TestClient
+) -> None:
+    why = "no memory cgroup can be made <b>"
+    shared = node(user="ada", users=["ada", "bob"], sharing=Sharing.RECIPES, no_sharing=why)
+    api.put("/v1/nodes", [shared])
+    text = page.get("/nodes").text
+    assert "ada, bob have it" in text
+    assert "leased by parts to recipes: no memory cgroup can be made &lt;b&gt;" in text
+    api.put("/v1/nodes", [node(sharing=Sharing.FULL)])
+    assert '<div class="why">leased by parts</div>' in page.get("/nodes").text
 
 
 @pytest.mark.parametrize("state", list(NodeState))

@@ -626,3 +626,22 @@ def test_secrets_are_set_from_a_pipe_and_listed_without_values(
     assert json.loads(server.of("PUT /v1/secrets/HF_TOKEN")[0].body) == {"value": "hf_value"}
     assert "hf_value" not in shown.output
     assert "HF_TOKEN" in run("secrets", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("sharing", "why", "said"),
+    [
+        ("full", "", "Parts of it can be leased."),
+        ("recipes", "no cgroup", "leased for recipes; scripts run alone: no cgroup."),
+        ("none", "it has one slot", "Leased whole: it has one slot."),
+    ],
+)
+def test_a_node_says_how_it_is_leased(
+    server: FakeServer, run: Run, sharing: str, why: str, said: str
+) -> None:
+    shared = {**d.NODE, "sharing": sharing, "no_sharing": why, "users": ["ada", "bob"]}
+    server.answer("GET /v1/nodes/this-machine", as_json(shared))
+    assert said in run("nodes", "show", "this-machine").stdout
+    server.answer("GET /v1/nodes", listed([shared]))
+    assert "ada, bob" in run("nodes").stdout
+
