@@ -644,4 +644,3 @@ def test_a_node_says_how_it_is_leased(
     assert said in run("nodes", "show", "this-machine").stdout
     server.answer("GET /v1/nodes", listed([shared]))
     assert "ada, bob" in run("nodes").stdout
-
