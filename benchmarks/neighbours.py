@@ -4,7 +4,7 @@
 one of two slots of this machine. The watched program makes steps all the time; its neighbour comes
 and goes. Each pair is the median step with the neighbour over the median step before it came.
 `--first` runs the watched program before all other work of the machine (needs root): on a machine
-that others use their work is not counted then.
+that others use their work is not counted then, and has to wait on that core.
 """
 
 import argparse
@@ -112,6 +112,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.slot is not None:
         enter(asked.slot, asked.folder, asked.level, first=asked.first)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its programs and cgroups end with it
     for name in asked.watched or WATCHED:
         for neighbour, other in NEIGHBOURS.items():
             found = beside(WATCHED[name], other, asked.pairs, asked.seconds, first=asked.first)
