@@ -21,11 +21,12 @@ from core.base.errors import HourTaken
 from core.base.words import clock, in_words
 from core.database.database import Database
 from core.jobs.attempts import NodeAssignment, ask_to_stop, assign, lock
-from core.leases import appointments, leases, waitlist
+from core.leases import appointments, leases, node_slots, waitlist
 from core.leases.neighbours import why_not_beside_others
 from core.leases.waitlist import MAX_JUDGED, SearchBudget
 from core.policy.document import DEFAULT, Policy
 from core.policy.grid import walk_in_end
+from core.policy.words import gpus_text
 from core.process.timekeeping import Timekeeper
 from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, Outcome
@@ -47,6 +48,7 @@ from scheduler.queue.borrowing import Clearing
 from scheduler.queue.fair_share import FairShare
 from scheduler.queue.fitting import Fitting
 from scheduler.queue.ordering import UserShare, next_first
+from scheduler.queue.parts import walk_in_slots
 from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide
 from scheduler.queue.sentences import WaitingReason, node_names, reason_for
 from scheduler.snapshot import Snapshot, WaitingJob, take_snapshot
@@ -424,7 +426,10 @@ def preempt(scheduler: Scheduler, job: WaitingJob, clearing: Clearing, world: Sn
             end = walk_in_end(now, job.wall_left_s, grace_s)
             if clearing.cut_at is not None:
                 end = min(end, cut_hold_end(clearing.cut_at, grace_s))
-            walk_ins.granted(session, row.user_id, nodes, end=end, now=now, replaces=held)
+            sizes = [walk_in_slots(world, node, job) for node in clearing.nodes]
+            walk_ins.granted(
+                session, row.user_id, nodes, sizes=sizes, end=end, now=now, replaces=held
+            )
             message = (
                 f"Preempted: a job of {clearing.lab} needs {node_names(clearing.nodes)}, which is "
                 "within that lab's share and was only borrowed."
@@ -479,7 +484,10 @@ def let_in(
     ends += [place.lease.hold_end for place in places]
     held = [place.lease.id for place in places]
     nodes = [place.node for place in places]
-    walk_ins.granted(session, row.user_id, nodes, end=min(ends), now=now, replaces=held)
+    sizes = [place.lease.num_slots for place in places]
+    walk_ins.granted(
+        session, row.user_id, nodes, sizes=sizes, end=min(ends), now=now, replaces=held
+    )
     hosts = in_words([place.node.name for place in places])
     message = (
         f"Runs as a preemptible guest in hours on {hosts} that their owner is not "
@@ -498,14 +506,21 @@ def walk_in(
     """
     nodes = locked_nodes(session, placement.node_ids)
     slots = dict(zip(placement.node_ids, placement.slots, strict=True))
+    num_slots = placement.num_slots
     until = clock(placement.hold_end, now)
     how = "and continues later" if placement.is_cut else "at most"
+    size = "" if num_slots is None else f" of {gpus_text(num_slots)}"
     lent = " It is borrowed: another lab may reclaim its share." if placement.is_borrowed else ""
     taken = leases.take_together(
         session,
         list(nodes.values()),
         walk_ins.granted(
-            session, row.user_id, list(nodes.values()), end=placement.hold_end, now=now
+            session,
+            row.user_id,
+            list(nodes.values()),
+            sizes=[num_slots] * len(nodes),
+            end=placement.hold_end,
+            now=now,
         ),
         user_id=row.user_id,
         kind=LeaseKind.WALK_IN,
@@ -514,13 +529,25 @@ def walk_in(
         grace_s=scheduler.policy.grid.grace_s,
         now=now,
         actor=ACTOR,
-        message=f"Walk-in for {row.name}, until {until} {how}.{lent}",
+        message=f"Walk-in{size} for {row.name}, until {until} {how}.{lent}",
+        num_slots=num_slots,
     )
+    if num_slots is not None:
+        slots = {lease.node_id: own_slots(session, lease, slots[lease.node_id]) for lease in taken}
     lease_on = {lease.node_id: lease for lease in taken}
     return [
         NodeAssignment(nodes[node_id], lease_on[node_id], slots[node_id])
         for node_id in placement.node_ids
     ]
+
+
+def own_slots(session: Session, lease: Lease, wanted: Sequence[int]) -> tuple[int, ...]:
+    """Return as many of a lease's slots as a job wants, the lowest. Raises Overtaken if it has
+    fewer."""
+    found = sorted(node_slots.lease_slots(session, lease))[: len(wanted)]
+    if len(found) < len(wanted):
+        raise Overtaken
+    return tuple(found)
 
 
 def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:

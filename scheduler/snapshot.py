@@ -31,6 +31,7 @@ from core.states import (
     LeaseState,
     NodeState,
     Phase,
+    Sharing,
 )
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart, Job
@@ -74,6 +75,8 @@ class NodeSnapshot:
     """Slots that are not known to be clean; empty if the node is clean."""
     slots: int = 1
     """Number of its slots."""
+    sharing: Sharing = Sharing.NONE
+    """Jobs of different owners that it can run beside each other."""
 
     @property
     def usable(self) -> bool:
@@ -183,6 +186,8 @@ class WaitingJob:
     """Reason code, sentence and predicted start that its owner sees now."""
     turn: Turn | None = None
     """Turn in its agenda; None if it is in no agenda."""
+    is_script: bool = False
+    """True for a program of its owner, False for a recipe."""
 
 
 @dataclass(frozen=True)
@@ -363,6 +368,7 @@ def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, No
             Node.reason,
             Node.clean,
             Node.slots,
+            Node.sharing,
             Node.boot_id,
             Node.last_seen_at,
             Node.unreachable_since,
@@ -388,7 +394,7 @@ def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, No
 
 def _policies(session: Session, nodes: Mapping[str, NodeSnapshot]) -> dict[str, Policy]:
     policies = active_policies(session)
-    refs = (NodeRef(node.id, node.name, node.class_name) for node in nodes.values())
+    refs = (NodeRef(node.id, node.name, node.class_name, node.slots) for node in nodes.values())
     return {ref.id: policy_of(ref, policies) for ref in refs} if policies else {}
 
 
@@ -615,6 +621,7 @@ def _waiting(
                 in_vain=in_vain.get(row.id, 0),
                 told=(row.reason_code, row.reason, row.predicted_start),
                 turn=turns.get(row.id),
+                is_script=need.is_script,
             )
         )
     return waiting

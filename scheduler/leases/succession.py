@@ -95,7 +95,9 @@ def _succeed(
         slots = node_slots.lease_slots(session, lease)
         message = f"Ended at {clock(now, now)}; the guest job in it continues."
         leases.end(session, lease, at=now, now=now, message=message, actor=actor)
-        (terms,) = walk_ins.granted(session, user_id, [node], end=end, now=now)
+        (terms,) = walk_ins.granted(
+            session, user_id, [node], sizes=[lease.num_slots], end=end, now=now
+        )
         walk_in = leases.take(
             session,
             user_id=user_id,

@@ -61,11 +61,13 @@ def granted(
     user_id: str,
     nodes: Sequence[Node],
     *,
+    sizes: Sequence[int | None],
     end: datetime,
     now: datetime,
     replaces: Collection[str] = (),
 ) -> list[Terms]:
-    """Return the terms of walk-ins from now to `end`, one for each of `nodes`.
+    """Return the terms of walk-ins from now to `end`, one for each of `nodes`, on as many of its
+    slots as `sizes` says; None stands for the whole node.
 
     The leases with ids in `replaces` are judged as if they were over. Raises
     WalkInRefused if the policy does not allow a walk-in on one of the nodes.
@@ -75,12 +77,13 @@ def granted(
     judge = Judge(session, user_id, now=now, lock=True)
     terms: list[Terms] = []
     also: list[LeaseFact] = []
-    for node in nodes:
+    for node, num_slots in zip(nodes, sizes, strict=True):
         verdict = judge.verdict(
             node,
             now,
             end,
             kind=RequestKind.WALK_IN,
+            num_slots=num_slots,
             replaces=replaces,
             also=tuple(also),
             offers=1,
@@ -92,5 +95,5 @@ def granted(
             raise WalkInRefused(WaitingReason(verdict.reasons[0].code, message, start))
         is_charged = judge.policy_for_node(node).walk_in.charged
         terms.append(replace(judge.terms(node, verdict), is_charged=is_charged))
-        also.append(judge.as_fact(node, now, end, kind="walk_in"))
+        also.append(judge.as_fact(node, now, end, kind="walk_in", num_slots=num_slots))
     return terms

@@ -16,6 +16,7 @@ fit*): it is stopped with a checkpoint in time and goes on later.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from scheduler.queue.masks import ClassLane, FreeNodes, lowest
@@ -41,6 +42,17 @@ SoftNodes = Mapping[float, int]
 """Map shortest gap, in seconds -> mask of the nodes on which a job may be cut in such a gap."""
 ALL_NODES = -1
 
+
+class Part(NamedTuple):
+    """A way to take nodes of a class: so many slots of each, of the nodes in a mask."""
+
+    slots: int | None = None
+    """Slots of a node; None: the whole node."""
+    nodes: int = ALL_NODES
+
+
+WHOLE_NODES = (Part(),)
+
 FIRST_COME = QueueRules(reservations=1, passing=False, soft_fit=False)
 EASY = QueueRules(reservations=1, soft_fit=False)
 CONSERVATIVE = QueueRules(reservations=None, soft_fit=False)
@@ -57,12 +69,13 @@ class Want(NamedTuple):
     """Names of the node classes that it fits, best first."""
     may_be_cut: bool = False
     """True if it saves checkpoints and may be stopped before it has ended."""
-    short: Mapping[str, int] = {}
-    """Map class -> mask of the nodes that have too few slots fit for it now."""
+    parts: Mapping[str, Sequence[Part]] = {}
+    """Map class -> ways to take its nodes, where they are not all of the whole nodes. All nodes of
+    a job have equally many slots."""
 
-    def among(self, class_name: str) -> int:
-        """Return the mask of the nodes of a class that have enough fit slots for it."""
-        return ~self.short.get(class_name, 0)
+    def ways(self, class_name: str) -> Sequence[Part]:
+        """Return the ways to take nodes of a class, each with the nodes that it is open to."""
+        return self.parts.get(class_name, WHOLE_NODES)
 
 
 class BackfillStart(NamedTuple):
@@ -74,6 +87,8 @@ class BackfillStart(NamedTuple):
     """Latest time, in seconds, at which its nodes are free again."""
     is_cut: bool = False
     """True if it will be stopped at `end`, before its wall time is over."""
+    slots: int | None = None
+    """Slots of each node; None: whole nodes."""
 
 
 class Reservation(NamedTuple):
@@ -83,6 +98,8 @@ class Reservation(NamedTuple):
     nodes: int
     start: float
     end: float
+    slots: int | None = None
+    """Slots of each node; None: whole nodes."""
 
 
 class Backfill:
@@ -107,9 +124,8 @@ class Backfill:
         self._rules = rules
         self._left = math.inf if rules.reservations is None else rules.reservations
         self._someone_waits = False
-        self._too_long: dict[tuple[str, int, int], float] = {}
-        """Map (class, number of nodes, mask of fit ones) -> shortest time, in seconds, without a
-        start.
+        self._too_long: dict[tuple[str, int, Part], float] = {}
+        """Map (class, number of nodes, part) -> shortest time, in seconds, without a start.
 
         Free time only shrinks during the walk, so longer jobs need not be tried.
         """
@@ -140,7 +156,7 @@ class Backfill:
         if start is None:
             self._someone_waits = True
         else:
-            self.lanes[start.class_name].take(start.nodes, -math.inf, start.end)
+            self.lanes[start.class_name].take(start.nodes, -math.inf, start.end, start.slots)
         return start
 
     def could_be_cut(self, want: Want) -> bool:
@@ -155,7 +171,11 @@ class Backfill:
         """
         if not self._rules.soft_fit:
             return None
-        found = ((name, self._gap(name, want.num_nodes, want.among(name))) for name in want.classes)
+        found = (
+            (name, self._gap(name, want.num_nodes, part))
+            for name in want.classes
+            for part in want.ways(name)
+        )
         rooms = [(room.end, name, room.nodes) for name, room in found if room]
         return max(rooms)[1:] if rooms else None
 
@@ -170,44 +190,56 @@ class Backfill:
         if reservation is not None:
             self._left -= 1
             lane = self.lanes[reservation.class_name]
-            lane.take(reservation.nodes, reservation.start, reservation.end)
+            lane.take(reservation.nodes, reservation.start, reservation.end, reservation.slots)
         return reservation
 
     def _start(self, want: Want) -> BackfillStart | None:
         for name in want.classes:
             lane = self.lanes.get(name)
-            among = want.among(name)
-            known = (name, want.num_nodes, among)
-            if lane is None or want.seconds >= self._too_long.get(known, math.inf):
+            if lane is None:
                 continue
-            end = lane.now + want.seconds
-            room = FreeNodes(lane.now, end, lane.free(lane.now, end) & among)
-            if room.nodes.bit_count() >= want.num_nodes:
-                return BackfillStart(name, lane.snuggest(room, want.num_nodes), end)
-            self._too_long[known] = want.seconds
+            for part in want.ways(name):
+                known = (name, want.num_nodes, part)
+                if want.seconds >= self._too_long.get(known, math.inf):
+                    continue
+                start = self._start_in(lane, name, want, part)
+                if start is not None:
+                    return start
+                self._too_long[known] = want.seconds
         return self._start_cut(want) if self._rules.soft_fit and want.may_be_cut else None
+
+    def _start_in(self, lane: ClassLane, name: str, want: Want, part: Part) -> BackfillStart | None:
+        """Return a start now for all of the job's time; None if too few nodes are free so long."""
+        slots, among = part
+        end = lane.now + want.seconds
+        room = FreeNodes(lane.now, end, lane.free(lane.now, end, slots) & among)
+        if room.nodes.bit_count() < want.num_nodes:
+            return None
+        return BackfillStart(name, lane.snuggest(room, want.num_nodes, slots), end, slots=slots)
 
     def _start_cut(self, want: Want) -> BackfillStart | None:
         """Return a start in the longest present gap that is as long as its nodes require."""
         best: BackfillStart | None = None
         for name in want.classes:
-            for least_s, nodes in self._soft.get(name, {}).items():
-                room = self._gap(name, want.num_nodes, nodes & want.among(name))
+            soft = self._soft.get(name, {})
+            for (least_s, nodes), (slots, fit) in product(soft.items(), want.ways(name)):
+                room = self._gap(name, want.num_nodes, Part(slots, nodes & fit))
                 if room is None or room.end - room.start < least_s:
                     continue
                 if best is None or best.end < room.end:
-                    chosen = self.lanes[name].snuggest(room, want.num_nodes)
-                    best = BackfillStart(name, chosen, room.end, is_cut=True)
+                    chosen = self.lanes[name].snuggest(room, want.num_nodes, slots)
+                    best = BackfillStart(name, chosen, room.end, is_cut=True, slots=slots)
         return best
 
-    def _gap(self, name: str, num_nodes: int, among: int) -> FreeNodes | None:
-        """Return the longest room from now on with `num_nodes` of the nodes `among`; None if there
+    def _gap(self, name: str, num_nodes: int, part: Part) -> FreeNodes | None:
+        """Return the longest room from now on with the part of `num_nodes` nodes; None if there
         is none, or if not a lease but a job or a reservation ends it."""
+        slots, among = part
         lane = self.lanes.get(name)
-        room = lane.room_now(num_nodes, among=among) if lane else None
+        room = lane.room_now(num_nodes, slots=slots, among=among) if lane else None
         if room is None:
             return None
-        left = room.nodes & self._leases[name].at(room.end)
+        left = room.nodes & self._leases[name].at(room.end, slots)
         return room if left.bit_count() < num_nodes else None
 
 
@@ -216,16 +248,20 @@ def earliest(lanes: Mapping[str, ClassLane], want: Want) -> Reservation | None:
 
     Of equally early times, the one in the class named first. None if there is none.
     """
-    best: tuple[str, FreeNodes] | None = None
+    best: tuple[str, int | None, FreeNodes] | None = None
     for name in want.classes:
         lane = lanes.get(name)
-        room = lane.earliest(want.num_nodes, want.seconds, among=want.among(name)) if lane else None
-        if room is not None and (best is None or room.start < best[1].start):
-            best = name, room
+        if lane is None:
+            continue
+        for slots, among in want.ways(name):
+            room = lane.earliest(want.num_nodes, want.seconds, slots=slots, among=among)
+            if room is not None and (best is None or room.start < best[2].start):
+                best = name, slots, room
     if best is None:
         return None
-    name, room = best
-    return Reservation(name, lanes[name].last_freed(room, want.num_nodes), room.start, room.end)
+    name, slots, room = best
+    chosen = lanes[name].last_freed(room, want.num_nodes, slots)
+    return Reservation(name, chosen, room.start, room.end, slots)
 
 
 class StartForecast:
@@ -237,37 +273,37 @@ class StartForecast:
     def __init__(self, lanes: Mapping[str, ClassLane]) -> None:
         """Begin a forecast from `lanes` as a finished walk has left them."""
         self._lanes = {name: lane.coarse(STEP_S) for name, lane in lanes.items()}
-        self._from: dict[tuple[str, int, float, int], float] = {}
+        self._from: dict[tuple[str, int, float, Part], float] = {}
         """Last start found for equal jobs: the next one starts no earlier."""
 
     def place(self, want: Want) -> Reservation | None:
         """Return the next job's forecast; None if its nodes are never free together."""
         seconds = math.ceil(want.seconds / STEP_S) * STEP_S
-        best: tuple[str, FreeNodes] | None = None
+        best: tuple[str, int | None, FreeNodes] | None = None
         for name in want.classes:
             lane = self._lanes.get(name)
-            key = (name, want.num_nodes, seconds, want.among(name))
-            room = (
-                lane.earliest(
+            if lane is None:
+                continue
+            for part in want.ways(name):
+                key = (name, want.num_nodes, seconds, part)
+                room = lane.earliest(
                     want.num_nodes,
                     seconds,
+                    slots=part.slots,
                     not_before=self._from.get(key, -math.inf),
-                    among=want.among(name),
+                    among=part.nodes,
                 )
-                if lane
-                else None
-            )
-            if room is None:
-                continue
-            self._from[key] = room.start
-            if best is None or room.start < best[1].start:
-                best = name, room
+                if room is None:
+                    continue
+                self._from[key] = room.start
+                if best is None or room.start < best[2].start:
+                    best = name, part.slots, room
         if best is None:
             return None
-        name, room = best
+        name, slots, room = best
         lane = self._lanes[name]
         nodes = lowest(room.nodes, want.num_nodes)
         # All starts but the first, which is now, lie on a step.
         end = room.end - room.end % STEP_S + (STEP_S if room.end % STEP_S else 0)
-        lane.take(nodes, room.start, end)
-        return Reservation(name, nodes, room.start, end)
+        lane.take(nodes, room.start, end, slots)
+        return Reservation(name, nodes, room.start, end, slots)

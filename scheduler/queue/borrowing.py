@@ -226,7 +226,7 @@ class Lending:
         key, until = (claim.policy.id, class_name), end + spare_s
         free = self._timeline.lanes[class_name].free(self._timeline.now, until)
         open_to_it = self._timeline.clearable(class_name, until) & ~self._promised[class_name]
-        open_to_it &= among & ~self._timeline.short(job.ranks).get(class_name, 0)
+        open_to_it &= among & ~self._timeline.short(class_name, job.ranks)
         at_hand = (free | self._leaving.get(key, 0)) & open_to_it
         groups = [
             group._replace(nodes=group.nodes & open_to_it) for group in self._borrowed.get(key, [])
@@ -366,10 +366,10 @@ class Lending:
 
 
 def _is_walk_in(lease: LeaseSnapshot) -> bool:
-    return lease.kind is LeaseKind.WALK_IN and lease.state in (
-        LeaseState.ACTIVE,
-        LeaseState.ENDING,
-    )
+    # Nothing is taken back from a part of a node: its neighbours would stay.
+    is_whole = lease.num_slots is None
+    is_live = lease.state in (LeaseState.ACTIVE, LeaseState.ENDING)
+    return lease.kind is LeaseKind.WALK_IN and is_live and is_whole
 
 
 def _cost(choice: _Choice) -> tuple[int, int]:

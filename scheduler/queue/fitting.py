@@ -30,6 +30,8 @@ class Need:
     """True if the job can be stopped with a checkpoint and go on later."""
     leases: tuple[str, ...] = ()
     """Ids of the leases that the job names."""
+    is_script: bool = False
+    """True for a program of its owner, False for a recipe."""
     readable: bool = True
 
 
@@ -136,5 +138,6 @@ def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJo
         nodes=spec.resources.nodes,
         checkpointable=not isinstance(spec, ScriptJobSpec) if saves is None else saves,
         leases=spec.named_leases,
+        is_script=isinstance(spec, ScriptJobSpec),
     )
     return need, spec

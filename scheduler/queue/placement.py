@@ -40,12 +40,15 @@ class WalkIn:
 
     node_ids: tuple[str, ...]
     slots: tuple[tuple[int, ...], ...]
-    """Indices of the job's slots, node by node."""
+    """Indices of the job's slots, node by node; of a part of a node only their number counts, for
+    it gets its slots with its lease."""
     hold_end: datetime
     is_cut: bool = False
     """True if the hold ends before the wall time: the job is saved then and goes on later."""
     is_borrowed: bool = False
     """True if its lab's share has no room for it, so it may have to give the nodes back."""
+    num_slots: int | None = None
+    """Number of each node's slots that it takes; None: whole nodes."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,11 @@ def leases_of(job: WaitingJob, world: Snapshot) -> tuple[LeaseSnapshot, ...]:
     return found
 
 
+def differ_in_size(leases: Sequence[LeaseSnapshot]) -> bool:
+    """Return True if leases for one job are not all of whole nodes or of equally many slots."""
+    return len({lease.num_slots for lease in leases}) > 1
+
+
 def _asks_the_queue(job: WaitingJob, world: Snapshot) -> bool:
     """Return True if the job could walk in now: nothing but free nodes is missing."""
     postponed = job.not_before is not None and job.not_before > world.now
@@ -210,7 +218,7 @@ def want_of(job: WaitingJob, timeline: Timeline) -> Want:
         job.wall_left_s + CLEANING_S,
         job.classes,
         job.may_be_cut,
-        timeline.short(job.ranks),
+        timeline.ways(job.ranks, is_script=job.is_script),
     )
 
 
@@ -223,13 +231,13 @@ def _start(job: WaitingJob, walk: Backfill, timeline: Timeline, grace_s: int) ->
 def _later(job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline) -> Later:
     """Return the wait of a job that can't start, with its slot if it gets a reservation."""
     want = want_of(job, timeline)
-    room_now_s = wall_room_s(timeline, job.classes, job.num_nodes)
+    room_now_s = wall_room_s(timeline, want)
     gap_from_min = _gap_from_min(job, walk, world, timeline)
     variants = list(_variants(job, want, walk)) if walk.has_reservations else []
     reservation = walk.reserve(want)
     if reservation is None:
         return Later(None, room_now_s, gap_from_min=gap_from_min)
-    name, nodes, begin, end = reservation
+    name, nodes, begin, end, _ = reservation
     slot = timeline.slot(name, nodes, begin)
     timeline.planned(name, nodes, end, job.id)
     worth = slot.start - WORTH_A_CHANGE
@@ -282,7 +290,7 @@ def _walk_in(job: WaitingJob, start: BackfillStart, timeline: Timeline, grace_s:
         now = datetime.fromtimestamp(timeline.now, UTC)
         hold_end = walk_in_end(now, job.wall_left_s, grace_s)
     slots = timeline.fit_slots(start.class_name, start.nodes, job.ranks)
-    return WalkIn(node_ids, slots, hold_end, start.is_cut)
+    return WalkIn(node_ids, slots, hold_end, start.is_cut, num_slots=start.slots)
 
 
 def cut_hold_end(end: float, grace_s: int) -> datetime:
@@ -294,7 +302,7 @@ def _forecast(job: WaitingJob, forecast: StartForecast, timeline: Timeline) -> P
     planned = forecast.place(want_of(job, timeline))
     if planned is None:
         return None
-    name, nodes, begin, end = planned
+    name, nodes, begin, end, _ = planned
     slot = timeline.slot(name, nodes, begin)
     timeline.planned(name, nodes, end, job.id)
     return slot
@@ -304,6 +312,8 @@ def _place_in_leases(
     job: WaitingJob, leases: tuple[LeaseSnapshot, ...], world: Snapshot, free: FreeSlots
 ) -> InLease | AfterLease:
     """Start in all of the leases at once, beside other jobs in them, or wait for one of them."""
+    if differ_in_size(leases):
+        return AfterLease(leases[0], None, None)
     booked = [lease for lease in leases if lease.state is LeaseState.BOOKED]
     if booked:
         last = max(booked, key=lambda lease: lease.hold_start)
@@ -346,7 +356,10 @@ def _turn_at(turn: Turn, leases: tuple[LeaseSnapshot, ...], world: Snapshot) -> 
 def _beside_own_jobs(
     job: WaitingJob, world: Snapshot, free: FreeSlots, timeline: Timeline
 ) -> InLease | None:
-    """Place the job beside its owner's running walk-ins if that delays no reservation."""
+    """Place the job beside its owner's running walk-ins if that delays no reservation.
+
+    Beside a walk-in on a part of a node it takes one of its own.
+    """
     until = world.now + timedelta(seconds=job.wall_left_s)
     for class_name in job.classes:
         found = []
@@ -356,6 +369,7 @@ def _beside_own_jobs(
             running = world.attempts_in(lease.id)
             if (
                 slots is not None
+                and lease.num_slots is None
                 and node.class_name == class_name
                 and running
                 and node.usable

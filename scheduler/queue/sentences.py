@@ -24,6 +24,8 @@ from scheduler.queue.placement import (
     NotItsTurn,
     Saving,
     Sooner,
+    differ_in_size,
+    leases_of,
 )
 from scheduler.queue.timeline import Blocker, PossibleStart
 from scheduler.snapshot import NodeSnapshot, Snapshot, WaitingJob
@@ -145,6 +147,14 @@ def _not_its_turn(decision: NotItsTurn, now: datetime) -> WaitingReason:
 def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> WaitingReason:
     lease, now = decision.lease, world.now
     node = world.nodes[lease.node_id]
+    leases = leases_of(job, world)
+    if differ_in_size(leases):
+        sizes = [str(each.num_slots or world.nodes[each.node_id].slots) for each in leases]
+        return WaitingReason(
+            ReasonCode.LEASE_DOES_NOT_FIT,
+            f"Its leases have {in_words(sizes)} slots; a job on several nodes needs equally many "
+            "slots of each. Clone it with leases of one size, or without leases.",
+        )
     if lease.state is LeaseState.BOOKED and lease.hold_start > now:
         start = clock(lease.hold_start, now)
         return WaitingReason(

@@ -1,8 +1,9 @@
 """Free time of the nodes from now on, as lanes, with the blocker before each start. Pure.
 
-A node is held by the job that runs on it, for its whole wall time; by the lease that it is in; and
-by later leases. A walk-in job holds its nodes to a full hour, which must not be past the next
-booked one, so a lease takes its node from the full hour (UTC) at its start less the grace.
+A node, or some of its slots, is held by the job that runs on it, for its whole wall time; by the
+lease that it is in; and by later leases. A walk-in job holds its nodes to a full hour, which must
+not be past the next booked one, so a lease takes its node from the full hour (UTC) at its start
+less the grace.
 """
 
 import math
@@ -10,17 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, count, groupby, islice
-from operator import itemgetter, or_
+from operator import or_
 from typing import NamedTuple
 
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
-from scheduler.queue.backfill import SoftNodes
+from scheduler.queue.backfill import ALL_NODES, Part, SoftNodes, Want
 from scheduler.queue.masks import ClassLane, bits
-from scheduler.snapshot import AttemptSnapshot, NodeHold, NodeSnapshot, Snapshot
+from scheduler.queue.parts import sizes_sold, smallest
+from scheduler.snapshot import AttemptSnapshot, LeaseSnapshot, NodeHold, NodeSnapshot, Snapshot
 
 CLEANING_S = 60.0  # between the end of a job and the next on the same node: saving and clean check
 HOUR_S = 3600.0
+Sizes = tuple[tuple[int, ...], tuple[int, ...]]
+"""Sizes of walk-ins on a node, ascending: of recipes, and of programs."""
 
 
 class Blocker(NamedTuple):
@@ -52,21 +56,31 @@ class Timeline:
         now: float,
         nodes: Mapping[str, Sequence[NodeSnapshot]],
         num_slots: Mapping[str, int] | None = None,
+        divided: Mapping[str, int] | None = None,
+        sizes: Mapping[str, Mapping[Sizes, int]] | None = None,
     ) -> None:
         """Create a timeline in which all nodes are free.
 
-        `nodes` maps class name -> nodes, `num_slots` class name -> slots of each of them.
+        `nodes` maps class name -> nodes, `num_slots` class name -> slots of each of them. `divided`
+        maps the classes of which parts are leased to their slots, and `sizes` each of these classes
+        to the sizes of walk-ins, of recipes and of programs, with the nodes that have them.
 
         Bit n of a class's masks stands for its n-th node.
         """
         self.now = now
         self.nodes = nodes
         self._num_slots = num_slots or {}
+        self._sizes = sizes or {}
+        self._ways: dict[tuple[int, bool], dict[str, tuple[Part, ...]]] = {}
         self._unfit = {
             name: {number: node.unfit for number, node in enumerate(of) if node.unfit}
             for name, of in nodes.items()
         }
-        self.lanes = {name: ClassLane((1 << len(of)) - 1, now) for name, of in nodes.items()}
+        levels = divided or {}
+        self.lanes = {
+            name: ClassLane((1 << len(of)) - 1, now, levels.get(name, 1))
+            for name, of in nodes.items()
+        }
         self._present: dict[str, list[tuple[float, float]]] = {
             name: [(now, math.inf)] * len(of) for name, of in nodes.items()
         }
@@ -136,18 +150,35 @@ class Timeline:
         exact = next((ends[start] for ends in until if start in ends), None)
         if exact is not None or start <= self.now:
             return exact
-        past = ((end, by) for ends in until for end, by in ends.items() if end < start)
-        return max(past, default=(0.0, None), key=itemgetter(0))[1]
+        ended = [max(filter(start.__gt__, ends), default=0.0) for ends in until]
+        latest = max(ended)
+        return until[ended.index(latest)].get(latest)
 
-    def short(self, ranks: int) -> dict[str, int]:
-        """Map class -> mask of the nodes that have fewer than `ranks` slots fit for jobs."""
-        found = {}
-        for name, unfit in self._unfit.items():
-            most = self._num_slots.get(name, 0) - ranks
-            mask = sum(1 << number for number, slots in unfit.items() if len(slots) > most)
-            if mask:
-                found[name] = mask
-        return found
+    def ways(self, ranks: int, *, is_script: bool = False) -> Mapping[str, Sequence[Part]]:
+        """Map class -> ways in which a job of so many ranks on each node may take its nodes, where
+        they are not simply all of the whole nodes."""
+        asked = (ranks, is_script)
+        if asked not in self._ways:
+            named = self._sizes.keys() | {name for name, unfit in self._unfit.items() if unfit}
+            self._ways[asked] = {name: tuple(self._ways_in(name, *asked)) for name in named}
+        return self._ways[asked]
+
+    def _ways_in(self, class_name: str, ranks: int, is_script: bool) -> Iterator[Part]:
+        slots = self._num_slots.get(class_name, 0)
+        by_size: dict[int | None, int] = {}
+        for sold, nodes in self._sizes.get(class_name, {((), ()): ALL_NODES}).items():
+            size = smallest(sold[is_script], ranks, slots)
+            by_size[size] = by_size.get(size, 0) | nodes
+        for size, nodes in by_size.items():
+            fit = nodes & ~self.short(class_name, size or ranks)
+            if fit:
+                yield Part(size, fit)
+
+    def short(self, class_name: str, slots: int) -> int:
+        """Return the mask of the nodes that have fewer than so many slots fit for jobs."""
+        most = self._num_slots.get(class_name, 0) - slots
+        unfit = self._unfit[class_name]
+        return sum(1 << number for number, out in unfit.items() if len(out) > most)
 
     def fit_slots(self, class_name: str, nodes: int, ranks: int) -> tuple[tuple[int, ...], ...]:
         """Return the `ranks` lowest slots that are fit for jobs, for each node of a mask."""
@@ -160,6 +191,15 @@ class Timeline:
     def node_ids(self, class_name: str, nodes: int) -> tuple[str, ...]:
         """Return the ids of the nodes in a mask."""
         return tuple(self.nodes[class_name][number].id for number in bits(nodes))
+
+
+class Hold(NamedTuple):
+    """Slots of a node that are taken from `start` to `end`, in seconds; None: all of them."""
+
+    start: float
+    end: float
+    by: Blocker
+    slots: int | None = None
 
 
 def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
@@ -176,61 +216,128 @@ def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
             nodes.setdefault(node.class_name, []).append(node)
     now = world.now.timestamp()
     num_slots = {name: hardware.slots for name, hardware in world.classes.items()}
-    timeline = Timeline(now, nodes, num_slots)
-    taken: dict[tuple[str, float, float], int] = {}  # many leases share their hours
+    sizes = _sizes(world, nodes)
+    in_parts = {hold.node_id for hold in world.holds if hold.num_slots is not None}
+    divided = {
+        name: max(node.slots for node in of)
+        for name, of in nodes.items()
+        if name in sizes or any(node.id in in_parts for node in of)
+    }
+    timeline = Timeline(now, nodes, num_slots, divided, sizes)
+    taken: dict[tuple[str, float, float, int | None], int] = {}  # many leases share their hours
     for class_name, of_class in nodes.items():
         for number, node in enumerate(of_class):
             held, ran = holds.get(node.id, []), running.get(node.id, [])
-            free_from, by, later = _first_free(world, node, held, ran)
-            spans = [(now, free_from, by)] if by else []
-            booked = list(_booked(later, grace_s))
-            next_start = booked[0][0] if booked else math.inf
-            timeline.occupied(class_name, number, free_from, next_start)
-            for start, end, blocker in [*spans, *booked]:
-                key = (class_name, start, end)
+            present = list(_present(world, node, held, ran))
+            booked = [_booked(hold, grace_s) for hold in held if hold.start > world.now]
+            until = max((hold.end for hold in present), default=now)
+            timeline.occupied(class_name, number, until, booked[0].start if booked else math.inf)
+            for (start, end), slots in _summed([*present, *booked]).items():
+                key = (class_name, start, end, slots)
                 taken[key] = taken.get(key, 0) | 1 << number
-                timeline.block(class_name, number, end, blocker)
-    for (class_name, start, end), mask in taken.items():
-        timeline.lanes[class_name].take(mask, start, end)
+            for hold in (*present, *booked):
+                timeline.block(class_name, number, hold.end, hold.by)
+    for (class_name, start, end, slots), mask in taken.items():
+        timeline.lanes[class_name].take(mask, start, end, slots)
     return timeline
 
 
-def _first_free(
+def _sizes(
+    world: Snapshot, nodes: Mapping[str, Sequence[NodeSnapshot]]
+) -> dict[str, dict[Sizes, int]]:
+    """Map class -> sizes of walk-ins on its nodes -> mask of these nodes, for the classes of which
+    parts are sold."""
+    found: dict[str, dict[Sizes, int]] = {}
+    for class_name, of_class in nodes.items():
+        sold: dict[Sizes, int] = {}
+        for number, node in enumerate(of_class):
+            sizes = (
+                sizes_sold(world, node, is_script=False),
+                sizes_sold(world, node, is_script=True),
+            )
+            sold[sizes] = sold.get(sizes, 0) | 1 << number
+        if any(min(recipes, default=node.slots) < node.slots for recipes, _ in sold):
+            found[class_name] = sold
+    return found
+
+
+def _summed(holds: Sequence[Hold]) -> dict[tuple[float, float], int | None]:
+    """Map (start, end) -> slots that holds of one node take then; None: all of them."""
+    found: dict[tuple[float, float], int | None] = {}
+    for start, end, _, slots in holds:
+        before = found.get((start, end), 0)
+        found[start, end] = None if slots is None or before is None else before + slots
+    return found
+
+
+def _present(
     world: Snapshot,
     node: NodeSnapshot,
     holds: Sequence[NodeHold],
     running: Sequence[AttemptSnapshot],
-) -> tuple[float, Blocker | None, Sequence[NodeHold]]:
-    """Return the first time at which a node is free, its blocker until then, and later holds."""
+) -> Iterator[Hold]:
+    """Yield what takes slots of a node now: leases, attempts that outlive theirs, cleaning."""
     now = world.now.timestamp()
-    current = holds[0] if holds and holds[0].start <= world.now else None
-    later = holds[1:] if current else holds
-    busy_until = max((attempt.ends_at.timestamp() for attempt in running), default=0.0)
-    if current is None:
-        if running:  # an attempt outlives its lease
-            return max(busy_until, now) + CLEANING_S, Blocker(job_id=running[0].job_id), later
-        if not node.clean:
-            return now + CLEANING_S, Blocker(cleaning=True), later
-        return now, None, later
-    lease = world.leases.get(current.lease_id or "")
-    hold_end = current.end.timestamp()
-    if lease is None or (lease.kind is LeaseKind.BOOKED and lease.state is not LeaseState.ENDING):
-        return hold_end, Blocker(lease_id=current.lease_id), later
-    # A walk-in shrinks to the end of its last job, and so does a lease that was given back.
-    job_id = running[0].job_id if running else None
-    free_from = max(busy_until, now) + CLEANING_S
-    return min(free_from, hold_end), Blocker(job_id=job_id, lease_id=current.lease_id), later
+    current = [hold for hold in holds if hold.start <= world.now]
+    in_leases: set[int] = set()
+    outside = list(running)
+    for hold in current:
+        lease = world.leases.get(hold.lease_id or "")
+        there = [] if lease is None else [one for one in running if _is_at(lease, one)]
+        yield Hold(
+            now, _held_until(hold, lease, there, now), _blocker(hold, lease, there), hold.num_slots
+        )
+        outside = [one for one in outside if one not in there]
+        in_leases |= lease.slots if lease is not None else set()
+    if any(hold.num_slots is None for hold in current):
+        return
+    for attempt in outside:  # it outlives its lease
+        end = max(attempt.ends_at.timestamp(), now) + CLEANING_S
+        yield Hold(
+            now, end, Blocker(job_id=attempt.job_id), len(attempt.slots) if current else None
+        )
+        in_leases |= set(attempt.slots)
+    dirty = node.dirty - in_leases
+    if not node.clean and (dirty or not (current or running)):
+        yield Hold(now, now + CLEANING_S, Blocker(cleaning=True), len(dirty) or None)
 
 
-def _booked(holds: Sequence[NodeHold], grace_s: float) -> Iterator[tuple[float, float, Blocker]]:
-    """Yield (start, end, blocker) for later holds of a node.
+def _is_at(lease: LeaseSnapshot, attempt: AttemptSnapshot) -> bool:
+    """Return True if an attempt on its node is on a lease's slots."""
+    return lease.num_slots is None or not lease.slots.isdisjoint(attempt.slots)
 
-    A job before such a hold is cleaned up within the grace of its own lease.
+
+def _held_until(
+    hold: NodeHold, lease: LeaseSnapshot | None, there: Sequence[AttemptSnapshot], now: float
+) -> float:
+    """Return the time at which a present hold is over."""
+    end = hold.end.timestamp()
+    if lease is None or not _shrinks(lease):
+        return end
+    busy_until = max((attempt.ends_at.timestamp() for attempt in there), default=0.0)
+    return min(max(busy_until, now) + CLEANING_S, end)
+
+
+def _blocker(
+    hold: NodeHold, lease: LeaseSnapshot | None, there: Sequence[AttemptSnapshot]
+) -> Blocker:
+    job_id = there[0].job_id if there and lease is not None and _shrinks(lease) else None
+    return Blocker(job_id=job_id, lease_id=hold.lease_id)
+
+
+def _shrinks(lease: LeaseSnapshot) -> bool:
+    """Return True if a lease ends with its last job: a walk-in, or one that was given back."""
+    return lease.kind is not LeaseKind.BOOKED or lease.state is LeaseState.ENDING
+
+
+def _booked(hold: NodeHold, grace_s: float) -> Hold:
+    """Return a later hold of a node.
+
+    A job before it is cleaned up within the grace of its own lease.
     """
-    for hold in holds:
-        start = hold.start.timestamp()
-        start -= start % HOUR_S + grace_s - CLEANING_S
-        yield start, hold.end.timestamp(), Blocker(lease_id=hold.lease_id)
+    start = hold.start.timestamp()
+    start -= start % HOUR_S + grace_s - CLEANING_S
+    return Hold(start, hold.end.timestamp(), Blocker(lease_id=hold.lease_id), hold.num_slots)
 
 
 def soft_nodes(world: Snapshot, timeline: Timeline) -> dict[str, SoftNodes]:
@@ -249,10 +356,15 @@ def soft_nodes(world: Snapshot, timeline: Timeline) -> dict[str, SoftNodes]:
     return found
 
 
-def wall_room_s(timeline: Timeline, classes: Sequence[str], num_nodes: int) -> float:
+def wall_room_s(timeline: Timeline, want: Want) -> float:
     """Return the longest wall time, in seconds, with which a job could start at once.
 
-    0 if no lane has `num_nodes` free nodes now, or if nothing limits their free time.
+    0 if no lane has enough nodes free now, or if nothing limits their free time.
     """
-    rooms = [timeline.lanes[name].room_now(num_nodes) for name in classes if name in timeline.lanes]
+    rooms = [
+        timeline.lanes[name].room_now(want.num_nodes, slots=slots, among=among)
+        for name in want.classes
+        if name in timeline.lanes
+        for slots, among in want.ways(name)
+    ]
     return max((r.end - r.start - CLEANING_S for r in rooms if r and r.end < math.inf), default=0.0)

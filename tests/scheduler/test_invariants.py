@@ -19,6 +19,7 @@ CLASSES = ("cpu2", "cpu8")
 WALLS = ("2min", "20min", "55min", "3h", "3h")
 ENDINGS = (Outcome.SUCCEEDED, Outcome.USER_ERROR, Outcome.KILLED, Outcome.START_FAILED)
 TROUBLES = ("silence", "restart", "leak", "drain")
+SIZES = (None, 1, 1, 2, 4, 8)
 STEERED = ("cancel", "pause", "resume", "preempt")
 SETTLED_EVERY = 250  # steps of a walk
 PICK = st.integers(0, 999)
@@ -34,9 +35,10 @@ class TownMachine(RuleBasedStateMachine):
     @initialize(
         classes=st.lists(st.sampled_from(CLASSES), min_size=2, max_size=4),
         walls=st.lists(st.sampled_from(WALLS), min_size=1, max_size=3),
+        in_parts=st.booleans(),
     )
-    def begin(self, classes: list[str], walls: list[str]) -> None:
-        self.town = Town(self.template, classes)
+    def begin(self, classes: list[str], walls: list[str], in_parts: bool) -> None:
+        self.town = Town(self.template, classes, in_parts=in_parts)
         for wall in walls:
             self.there.submit(wall=wall, ranks=2)
 
@@ -61,9 +63,12 @@ class TownMachine(RuleBasedStateMachine):
         hours=st.integers(1, 3),
         nodes=st.sampled_from([1, 1, 2]),
         user=PEOPLE,
+        gpus=st.sampled_from(SIZES),
     )
-    def book(self, node: int, ahead: int, hours: int, nodes: int, user: str) -> None:
-        self.there.book(user=user, node=node, ahead=ahead, hours=hours, nodes=nodes)
+    def book(
+        self, node: int, ahead: int, hours: int, nodes: int, user: str, gpus: int | None
+    ) -> None:
+        self.there.book(user=user, node=node, ahead=ahead, hours=hours, nodes=nodes, gpus=gpus)
 
     @rule(
         user=PEOPLE,
@@ -181,7 +186,12 @@ def step(town: Town, random: Random) -> None:
             )
         case 2 | 14 | 15:
             town.book(
-                user=user, node=pick, ahead=ahead, hours=hours, nodes=random.choice((1, 1, 2))
+                user=user,
+                node=pick,
+                ahead=ahead,
+                hours=hours,
+                nodes=random.choice((1, 1, 2)),
+                gpus=random.choice(SIZES),
             )
         case 17 | 18:
             num_slots = random.choice((1, 1, 2, 4))
@@ -221,7 +231,8 @@ def step(town: Town, random: Random) -> None:
 def walk(template: Path, seed: int, steps: int) -> Town:
     """So many steps through one town; every now and then all is well again and everybody served."""
     random = Random(seed)
-    town = Town(template, [random.choice(CLASSES) for _ in range(random.randint(2, 4))])
+    classes = [random.choice(CLASSES) for _ in range(random.randint(2, 4))]
+    town = Town(template, classes, in_parts=random.random() < 0.5)
     try:
         for number in range(steps):
             step(town, random)

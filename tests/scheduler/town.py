@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
-from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -46,6 +45,7 @@ from core.states import (
     NodeState,
     Outcome,
     Phase,
+    Sharing,
 )
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import AppointmentKind, LeaseKind, OfferState, Role, Scope, WaitState
@@ -91,6 +91,11 @@ quotas:
   extra: {period: night, one_of: [{name: night, slots: [{pool: all, hours: 3}]}]}
 no_show: {warn_before_reclaim_min: 10, backfill_after_min: 10, reclaim_after_min: 30}
 """
+PARTS = POLICY.replace(
+    "hours: [1, 2, 3]}\n  short", "gpus: [1, 2, 4, 8], hours: [1, 2, 3]}\n  short"
+)
+PARTS = PARTS.replace("[n-2, n-3], hours", "[n-2, n-3], gpus: [1, 2, 4, 8], hours")
+"""The same, and sells parts of the nodes."""
 
 
 @dataclass
@@ -102,7 +107,8 @@ class FakeNode:
     boot: int = 1
     connected: bool = True
     leaks: bool = False
-    said_clean: bool = True
+    said_dirty: frozenset[int] = frozenset()
+    """Slots that it said to be dirty when it was heard last."""
     running: dict[tuple[str, int], datetime] = field(default_factory=dict)
     """(job, epoch) -> when its shim kills it, whatever anybody says."""
     exits: dict[tuple[str, int], Outcome] = field(default_factory=dict)
@@ -111,7 +117,7 @@ class FakeNode:
 class Town:
     """The world, and what may happen in it."""
 
-    def __init__(self, template: Path, classes: Iterable[str]) -> None:
+    def __init__(self, template: Path, classes: Iterable[str], *, in_parts: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ty-town-", dir=MEMORY))
         shutil.copy(template, self.folder / "town.db")
         self.database = Database(f"sqlite:///{self.folder / 'town.db'}")
@@ -128,13 +134,17 @@ class Town:
         self.granted = 0
         self.stayed = 0
         self.shared = 0
+        self.in_parts = in_parts
+        self.slots_were: dict[str, tuple[str, frozenset[int]]] = {}
+        """By active lease its node and slots at the last check."""
+        policy = PARTS if in_parts else POLICY
         with self.database.write() as session:
             session.add(
                 AppliedPolicy(
                     policy_id="town",
                     version=1,
-                    document=POLICY,
-                    sha256=fingerprint(POLICY),
+                    document=policy,
+                    sha256=fingerprint(policy),
                     active=True,
                     applied_by="user_ada",
                     applied_at=self.world.now,
@@ -144,7 +154,8 @@ class Town:
         self.class_of: dict[str, str] = {}
         self.name_of: dict[str, str] = {}
         for number, class_name in enumerate(classes):
-            node_id = self.world.node(f"n-{number}", class_name)
+            sharing = Sharing.FULL if in_parts else Sharing.NONE
+            node_id = self.world.node(f"n-{number}", class_name, sharing=sharing)
             self.fakes[node_id] = FakeNode(node_id, heard_at=self.world.now)
             self.class_of[node_id] = class_name
             self.name_of[node_id] = f"n-{number}"
@@ -190,13 +201,23 @@ class Town:
             ).all()
         return [lease.id for lease in found] if row.together else []
 
-    def book(self, *, user: str, node: int, ahead: int, hours: int, nodes: int = 1) -> None:
+    def book(
+        self,
+        *,
+        user: str,
+        node: int,
+        ahead: int,
+        hours: int,
+        nodes: int = 1,
+        gpus: int | None = None,
+    ) -> None:
         """A block, or the same on two nodes, as the policy allows."""
         if len(self.leases) >= LEASES:
             return
         names = list(self.name_of.values())
         chosen = [names[(node + more) % len(names)] for more in range(min(nodes, len(names)))]
-        wanted = Block(nodes=chosen, start=self.hour(ahead), hours=hours)
+        size = gpus if self.in_parts else None
+        wanted = Block(nodes=chosen, start=self.hour(ahead), hours=hours, gpus=size)
         person = self.people[user]
 
         def work(session: Session) -> str:
@@ -458,9 +479,10 @@ class Town:
                 if key in live:
                     self.exit(session, *live.pop(key), outcome, boot_id)
             fake.exits.clear()
-            strays = [key for key in fake.running if key not in live]
-            is_clean = not strays and not fake.leaks
-            node_slots.set_dirty(session, node, () if is_clean else range(node.slots))
+            strays = {key: self.slots_of(session, fake, key) for key in fake.running.keys() - live}
+            left_on = frozenset(range(node.slots)) if fake.leaks else frozenset()
+            dirty = left_on.union(*strays.values())
+            node_slots.set_dirty(session, node, dirty)
             for key, (attempt, part) in live.items():
                 if attempt.state is AttemptState.STOPPING:
                     if key in fake.running:
@@ -474,7 +496,9 @@ class Town:
                     job = session.get_one(Job, attempt.job_id)
                     attempts.run(session, job, attempt, now=now, actor="node")
                 elif attempt.state is AttemptState.ASSIGNED or part.phase is Phase.READY:
-                    assert not strays, "something else is still running there"
+                    here = frozenset(part.slots)
+                    others = strays.values()
+                    assert all(here.isdisjoint(slots) for slots in others), "others run there"
                     part.boot_id = boot_id
                     if self.may_start(session, attempt, part):
                         part.phase = Phase.STARTING
@@ -484,7 +508,17 @@ class Town:
             for key in strays:  # it takes until after this exchange to stop them
                 del fake.running[key]
             node.last_seen_at, node.boot_id = now, boot_id
-            fake.said_clean, fake.heard_at = node.clean, now
+            fake.said_dirty, fake.heard_at = dirty, now
+
+    def slots_of(self, session: Session, fake: FakeNode, key: tuple[str, int]) -> frozenset[int]:
+        """The slots on which an attempt runs on a node."""
+        job_id, epoch = key
+        part = session.scalars(
+            select(AttemptPart)
+            .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+            .where(Attempt.job_id == job_id, Attempt.epoch == epoch, AttemptPart.node_id == fake.id)
+        ).one()
+        return frozenset(part.slots)
 
     def may_start(self, session: Session, attempt: Attempt, part: AttemptPart) -> bool:
         """Whether a node starts its ranks: of several when all are ready."""
@@ -510,6 +544,7 @@ class Town:
     def check(self) -> None:
         """Everything that holds between any two things that happen."""
         self.no_node_is_held_twice()
+        self.a_lease_keeps_its_slots()
         self.no_hour_of_a_node_is_charged_twice(since=self.world.now - LATELY)
         self.what_is_to_happen_belongs_to_the_lease_as_it_is()
         self.a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch()
@@ -539,6 +574,23 @@ class Town:
         users = {(part.lease_id, part.user_id) for part in live}
         assert len(users) == len({part.lease_id for part in live}), "two users share a lease"
 
+    def a_lease_keeps_its_slots(self) -> None:
+        """Whatever happens to others, an active lease keeps its slots until it ends or moves."""
+        found: dict[str, set[int]] = defaultdict(set)
+        with self.database.read() as session:
+            rows = session.execute(
+                select(Lease.id, Lease.node_id, NodeSlot.slot)
+                .join(NodeSlot, NodeSlot.lease_id == Lease.id)
+                .where(Lease.state == LeaseState.ACTIVE)
+            ).all()
+        for row in rows:
+            found[row.id].add(row.slot)
+        now = {row.id: (row.node_id, frozenset(found[row.id])) for row in rows}
+        for lease_id, (node_id, slots) in now.items():
+            before = self.slots_were.get(lease_id, (node_id, slots))
+            assert before[0] != node_id or before[1] == slots, (before, slots)
+        self.slots_were = now
+
     def no_sentence_names_anything_by_its_id(self) -> None:
         with self.database.read() as session:
             columns = (Job.reason, Lease.reason, Node.reason, Wait.reason)
@@ -558,9 +610,15 @@ class Town:
                 )
                 .order_by(Lease.node_id, Lease.hold_start)
             ).all()
-        for before, after in pairwise(counted):
-            end = before.charged_end or before.hold_end
-            assert before.node_id != after.node_id or end <= after.hold_start, (before, after)
+        billed: dict[str, list[tuple[datetime, datetime, int]]] = defaultdict(list)
+        for lease in counted:
+            slots = lease.num_slots or SLOTS[self.class_of[lease.node_id]]
+            end = lease.charged_end or lease.hold_end
+            billed[lease.node_id].append((lease.hold_start, end, slots))
+        for node_id, spans in billed.items():
+            for moment, _, _ in spans:
+                at_once = sum(slots for start, end, slots in spans if start <= moment < end)
+                assert at_once <= SLOTS[self.class_of[node_id]], (moment, spans)
 
     def what_is_to_happen_belongs_to_the_lease_as_it_is(self) -> None:
         with self.database.read() as session:
@@ -627,7 +685,7 @@ class Town:
         for part in self.world.parts(job_id):
             lease, fake = self.world.get_lease(part.lease_id), self.fakes[part.node_id]
             assert self.world.get_node(fake.id).state is NodeState.READY
-            assert fake.said_clean
+            assert fake.said_dirty.isdisjoint(part.slots)
             assert self.world.now - fake.heard_at <= timedelta(seconds=30)
             assert lease.state is LeaseState.ACTIVE
             with self.database.read() as session:

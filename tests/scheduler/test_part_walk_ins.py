@@ -1,0 +1,156 @@
+"""Walk-ins on parts of nodes, where a policy sells them; gangs and guests beside other owners."""
+
+from datetime import timedelta
+
+import pytest
+
+from core.database.database import Database
+from core.states import JobState, Outcome, Sharing
+from tests.core.holds import OVERBOOKED, SLOTS_WRONG
+from tests.scheduler.world import World, at
+
+PARTS = """
+policy: {id: parts, version: 1, zone: UTC}
+pools:
+  parts: {class: cpu8, gpus: [1, 4, 8]}
+walk_in: {allowed: true, charged: false}
+no_show: {backfill_after_min: 10, reclaim_after_min: 60}
+"""
+WHOLE = PARTS.replace(", gpus: [1, 4, 8]", "").replace("version: 1", "version: 2")
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    world = World(database, at(11, 7))
+    world.apply(PARTS)
+    return world
+
+
+def go(world: World, *moment: int) -> list[str]:
+    """A heartbeat and a cycle at a moment; what started."""
+    if moment:
+        world.now = at(*moment)
+    world.report()
+    started = world.cycle()
+    with world.database.read() as session:
+        assert session.scalar(OVERBOOKED) == 0
+        assert session.scalar(SLOTS_WRONG) == 0
+    return started
+
+
+def slots_of(world: World, job_id: str) -> list[list[int]]:
+    return [part.slots for part in world.parts(job_id)]
+
+
+def test_jobs_of_two_people_walk_in_side_by_side_on_as_many_slots_as_they_need(
+    world: World,
+) -> None:
+    world.node(class_name="cpu8", sharing=Sharing.FULL)
+    one = world.job(ranks=1)
+    two = world.job(ranks=2, user="bob")
+    more = world.job(ranks=1, user="bob")
+    wide = world.job(ranks=4)
+    assert go(world) == [one, two, more], "two slots are left"
+    assert [world.lease_of(each).num_slots for each in (one, two, more)] == [1, 4, 1]
+    assert "Walk-in of 4 GPUs for tiny" in world.lease_of(two).reason
+    taken = [
+        slot for each in (one, two, more) for (slots,) in [slots_of(world, each)] for slot in slots
+    ]
+    assert len(taken) == len(set(taken)) == 4
+    world.runs(one)
+    world.exits(one, Outcome.SUCCEEDED)
+    assert go(world, 11, 8) == []
+    world.runs(two)
+    world.exits(two, Outcome.SUCCEEDED)
+    assert go(world, 11, 9) == [wide]
+
+
+@pytest.mark.parametrize("sharing", [Sharing.NONE, Sharing.FULL])
+def test_a_walk_in_is_whole_where_no_sizes_are_listed_or_owners_cannot_be_kept_apart(
+    world: World, sharing: Sharing
+) -> None:
+    if sharing is Sharing.FULL:
+        world.apply(WHOLE)
+    world.node(class_name="cpu8", sharing=sharing)
+    first, second = world.job(ranks=1), world.job(ranks=1, user="bob")
+    assert go(world) == [first]
+    assert world.lease_of(first).num_slots is None
+    assert world.get_job(second).state is JobState.QUEUED
+
+
+def test_a_second_job_of_one_owner_takes_a_part_of_its_own(world: World) -> None:
+    world.node(class_name="cpu8", sharing=Sharing.FULL)
+    first = world.job(ranks=2)
+    assert go(world) == [first]
+    world.runs(first)
+    second = world.job(ranks=1)
+    assert go(world, 11, 8) == [second]
+    assert world.lease_of(second).id != world.lease_of(first).id
+    assert world.lease_of(second).num_slots == 1
+
+
+def test_a_part_goes_beside_others_and_leaves_the_other_node_whole(world: World) -> None:
+    nodes = [world.node(name, "cpu8", sharing=Sharing.FULL) for name in ("n-1", "n-2")]
+    world.book(nodes[1], at(11), 3, user="bob", num_slots=1)
+    job = world.job(ranks=1)
+    assert go(world) == [job]
+    assert world.lease_of(job).node_id == nodes[1]
+    whole = world.job(ranks=8, user="bob")
+    assert go(world, 11, 8) == [whole]
+
+
+def test_a_gang_takes_equal_parts_of_several_nodes_or_none(world: World) -> None:
+    nodes = [world.node(name, "cpu8", sharing=Sharing.FULL) for name in ("n-1", "n-2")]
+    for node in nodes:
+        world.book(node, at(11), 1, user="bob", num_slots=4)
+    gang = world.job(ranks=4, nodes=2)
+    assert go(world) == [gang]
+    assert [world.get_lease(part.lease_id).num_slots for part in world.parts(gang)] == [4, 4]
+    other = world.job(ranks=1, nodes=2, user="bob")
+    assert go(world, 11, 8) == []
+    assert world.get_job(other).state is JobState.QUEUED
+
+
+def test_a_gang_in_leases_of_different_sizes_is_refused_by_a_sentence(world: World) -> None:
+    nodes = [world.node(name, "cpu8", sharing=Sharing.FULL) for name in ("n-1", "n-2")]
+    sizes = (1, 4)
+    leases = [
+        world.book(node, at(11), 2, num_slots=size) for node, size in zip(nodes, sizes, strict=True)
+    ]
+    job = world.job(ranks=1, nodes=2, leases=leases)
+    go(world)
+    assert go(world, 11, 8) == []
+    assert "Its leases have 1 and 4 slots; a job on several nodes needs equally many" in (
+        world.get_job(job).reason
+    )
+
+
+def test_a_walk_in_ends_before_the_part_that_is_booked_and_not_before_another(
+    world: World,
+) -> None:
+    node = world.node(class_name="cpu8", sharing=Sharing.FULL)
+    world.book(node, at(12), 2, user="bob", num_slots=4)
+    small = world.job(ranks=4, wall="3h", checkpointable=False)
+    large = world.job(ranks=8, wall="3h", checkpointable=False)
+    assert go(world) == [small], "four slots stay free beside the lease"
+    assert world.get_job(large).state is JobState.QUEUED
+
+
+def test_a_guest_runs_in_the_slots_of_a_lease_that_is_not_used_and_in_no_others(
+    world: World,
+) -> None:
+    node = world.node(class_name="cpu8", sharing=Sharing.FULL)
+    idle = world.book(node, at(11), 3, num_slots=4)
+    used = world.book(node, at(11), 3, user="bob", num_slots=4)
+    owners = world.job(user="bob", ranks=1, lease=used, wall="2h")
+    go(world)
+    world.runs(owners)
+    wide = world.job(ranks=8, user="bob", wall="30min")
+    guest = world.job(ranks=4, user="bob", wall="30min")
+    world.now += timedelta(minutes=11)
+    assert go(world) == [guest]
+    assert world.lease_of(guest).id == idle
+    (slots,) = slots_of(world, guest)
+    (others,) = slots_of(world, owners)
+    assert not set(slots) & set(others)
+    assert world.get_job(wide).state is JobState.QUEUED
