@@ -136,7 +136,8 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
     pass_attempts_on(session, lease, following)
     node_slots.pass_on(session, lease, following)
     message = (
-        f"Ended at {lease.hold_end:%H:%M} UTC; it continues without a break in {following.id}."
+        f"Ended at {lease.hold_end:%H:%M} UTC; it continues without a break in the next lease, "
+        f"until {following.hold_end:%H:%M} UTC."
     )
     ended = leases.end(session, lease, at=lease.hold_end, now=now, message=message, actor=actor)
     begun = advance(
