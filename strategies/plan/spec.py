@@ -353,8 +353,8 @@ class TilingSpec(SpecPart):
     """Processing of large tensors piece by piece."""
 
     loss_parts: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] = 1
-    """Number of parts in which head and loss process the tokens one after the other, so that the
-    logits of a micro-batch never exist whole; they are recomputed in the backward pass."""
+    """Least number of parts in which head and loss process the tokens one after the other; by
+    default as few as keep the logits of a part below 1 GiB on a GPU, 64 MiB on a CPU."""
     gather: Gather = Gather.LAYER
     """fsdp, hsdp: weights that ranks gather at a time."""
 

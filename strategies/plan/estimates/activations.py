@@ -7,7 +7,8 @@ torch-free.
 from typing import NamedTuple
 
 from strategies.plan import image_shapes
-from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
+from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, TECHNIQUES, ZERO
+from strategies.plan.loss_runs import tokens_at_once
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
 from strategies.plan.spec import (
@@ -91,27 +92,49 @@ def activation_bytes(resolved: ResolvedSpec, layers: float, in_flight: float) ->
     """Return the bytes that `layers` layers keep of `in_flight` micro-batches, plus those in
     transit.
 
-    A layer that is recomputed holds all of its own activations for a moment.
+    A layer that is recomputed holds all of its own activations for a moment. In transit are
+    features, their gradient, and that of the numbers inside a feed-forward part.
     """
-    how = resolved.spec.activation_checkpointing
+    spec, how = resolved.spec, resolved.spec.activation_checkpointing
     kept = layer_bytes(resolved, how)
     again = max(0.0, layer_bytes(resolved, ActivationCheckpointing.NONE) - kept)
-    passing = 2 * tokens(resolved) * resolved.spec.model.width * bytes_per_feature(resolved.spec)
+    numbers = 2.0 * spec.model.width
+    if not spec.model.name.reads_images and loss_in_runs(resolved):  # else logits are larger
+        numbers += ffn_width(spec.model) / resolved.layout.tensor
+    passing = tokens(resolved) * numbers * bytes_per_feature(spec)
     return layers * in_flight * kept + again + passing
 
 
 def logit_bytes(resolved: ResolvedSpec) -> float:
-    """Return the bytes of logits, log-probabilities and gradient.
+    """Return the bytes of logits, their gradient and that of the head, in the middle of the loss.
 
-    The loss is computed in float32 at least.
+    The logits of a run of tokens exist at a time: as a product gives them, and in float32 at least,
+    where they turn into their gradient; so does the head's gradient. Logits of images, and those
+    with DeepSpeed, are whole: there are the log-probabilities and the gradient beside them.
     """
-    spec = resolved.spec
-    is_text = not spec.model.name.reads_images
-    choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
-    wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
-    each = 3 * wide if narrow >= FLOAT32 else narrow + 3 * FLOAT32
-    at_once = tokens(resolved) / min(spec.tiling.loss_parts, max(1, tokens(resolved)))
-    return at_once * choices * each / resolved.layout.tensor
+    spec, tensor = resolved.spec, resolved.layout.tensor
+    size = BYTES_PER_FEATURE[spec.precision]
+    if spec.model.name.reads_images or not loss_in_runs(resolved):
+        is_text = not spec.model.name.reads_images
+        choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
+        each = 3 * BYTES_PER_WEIGHT[spec.precision] if size >= FLOAT32 else size + 3 * FLOAT32
+        return tokens(resolved) * choices * each / tensor
+    words = -(-vocabulary_size(spec.data) // tensor)
+    at_once = tokens_at_once(
+        resolved.hardware.device,
+        tokens=tokens(resolved),
+        words=words,
+        parts=spec.tiling.loss_parts,
+    )
+    wide = size if size >= FLOAT32 else size + FLOAT32
+    matrix = 0 if spec.adapter is not None else words * spec.model.width
+    return (at_once * words + matrix) * wide
+
+
+def loss_in_runs(resolved: ResolvedSpec) -> bool:
+    """Return True if the logits of a text model never exist all at once: not with DeepSpeed."""
+    technique = TECHNIQUES.get(resolved.strategy)
+    return technique is None or technique.engine != ZERO
 
 
 def exchange_bytes(resolved: ResolvedSpec) -> float:

@@ -224,8 +224,8 @@ DECISIONS = (
     ),
     Decision("full activation checkpointing", "a third more arithmetic", full_checkpointing),
     Decision(
-        "logits and loss computed part by part (tiling)",
-        "the output head's product is computed once more",
+        "logits and loss computed in more parts (tiling)",
+        "nothing, until the products get too small to keep a GPU busy",
         loss_in_parts,
     ),
     Decision(

@@ -20,6 +20,7 @@ from strategies.plan.estimates.activations import (
     exchange_bytes,
     handed_over_bytes,
     logit_bytes,
+    loss_in_runs,
     micro_batches_kept,
 )
 from strategies.plan.estimates.optimizer_step import (
@@ -78,6 +79,7 @@ class Share(NamedTuple):
     trained: float  # numbers
     frozen: float  # bytes
     copied: float  # numbers of matrices of which it would keep half-precision copies
+    has_embedding: bool
     has_head: bool
     in_flight: float  # micro-batches
 
@@ -211,7 +213,8 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
     if ranks == 1 or num_stages > spec.model.layers or spec.model.name.reads_images:
         layers = -(-spec.model.layers // ranks)
         parts = (trained / ranks, frozen / ranks, copied / ranks)
-        return [Share(layers, *parts, has_head=True, in_flight=micro_batches_kept(resolved, 0))]
+        kept = micro_batches_kept(resolved, 0)
+        return [Share(layers, *parts, has_embedding=True, has_head=True, in_flight=kept)]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
     # Weights outside layers are trained, or frozen as they are.
     per_end = (1, 0) if spec.adapter is None else (0, bytes_per_frozen(spec))
@@ -221,7 +224,7 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
     for stage in range(num_stages):
         own[rank_of(stage, ranks=ranks, schedule=schedule)].append(stage)
     for place in range(ranks):
-        layers, ends, has_head = held_by(spec, own[place], cut)
+        layers, ends = held_by(spec, own[place], cut)
         of_layers = layers / spec.model.layers
         found.append(
             Share(
@@ -229,16 +232,16 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
                 trained=(trained - per_end[0] * all_ends) * of_layers + per_end[0] * ends,
                 frozen=(frozen - per_end[1] * all_ends) * of_layers + per_end[1] * ends,
                 copied=(copied - all_ends) * of_layers + ends,
-                has_head=has_head,
+                has_embedding=0 in own[place],
+                has_head=num_stages - 1 in own[place],
                 in_flight=micro_batches_kept(resolved, place),
             )
         )
     return found
 
 
-def held_by(spec: TrainSpec, own: list[int], cut: list[range]) -> tuple[int, int, bool]:
-    """Return the layers of a pipeline rank, its numbers outside layers, and whether it has the
-    head.
+def held_by(spec: TrainSpec, own: list[int], cut: list[range]) -> tuple[int, int]:
+    """Return the layers of a pipeline rank and its numbers outside layers.
 
     `own` are its stages, `cut` the layers of every stage.
     """
@@ -247,7 +250,7 @@ def held_by(spec: TrainSpec, own: list[int], cut: list[range]) -> tuple[int, int
     ends = matrix * (has_embedding + has_head)
     if has_embedding and has_head and spec.model.tied_embeddings:
         ends = matrix
-    return sum(len(cut[stage]) for stage in own), ends + spec.model.width * has_head, has_head
+    return sum(len(cut[stage]) for stage in own), ends + spec.model.width * has_head
 
 
 def sum_of_layers(spec: TrainSpec) -> int:
@@ -317,6 +320,7 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         terms.append(term("gathered", num_bytes, False, source))
     if resolved.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
         terms.append(term("swap buffers", swapped, False, SWAPPED_THROUGH))
+    copies = 0.0
     if BYTES_PER_FEATURE[spec.precision] < size and not in_half(resolved):
         copied = share.copied / layout.tensor
         if how is not ActivationCheckpointing.NONE:
@@ -339,9 +343,15 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
             max(0.0, logits - max(0.0, room - activations)),
             max(0.0, activations - room),
         )
+    if loss_in_runs(resolved) and (shards == 1 or layout.pipeline > 1):
+        last = embedding_gradient_bytes(resolved) if share.has_embedding else 0.0
+        last -= activations + logits + copies
+        if last > 0:
+            numbers = "gradient of the embedding, to be added, less what is freed before"
+            terms.append(term("embedding", last, False, numbers))
     terms += [
         term("activations", activations, False, source),
-        term("logits", logits, False, "logits, log-probabilities and their gradient"),
+        term("logits", logits, False, "logits at a time, and gradients of these and of the head"),
         process_term(resolved),
     ]
     freed = GIB * sum(each.gib for each in terms if each.name not in IN_EVERY_PHASE)
@@ -350,6 +360,20 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         source = f"copies that a step of {spec.training.optimizer} makes, less what passes free"
         terms.append(term("update", copied - freed, False, source))
     return terms
+
+
+def embedding_gradient_bytes(resolved: ResolvedSpec) -> float:
+    """Return the bytes of the embedding's gradient beside the one that is kept.
+
+    It is the last of a micro-batch, in the type of the computation. One that is added to earlier
+    gradients exists once more, in the type of weights.
+    """
+    spec = resolved.spec
+    if spec.adapter is not None or spec.model.name.reads_images:
+        return 0.0
+    wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
+    size = (narrow if narrow < wide else 0) + (wide if gradients_stay(resolved) else 0)
+    return vocabulary_size(spec.data) * spec.model.width * size / resolved.layout.tensor
 
 
 def needed_by_phase(

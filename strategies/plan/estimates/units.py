@@ -132,8 +132,8 @@ def gathered(
 
     They are gathered weights, their gradients, and what is sent of these; `stage` are the bytes of
     all gathered weights of a pipeline's rank. A unit is largest when its gradient is complete:
-    `logits` are then gone (but their gradient, at the head), and for the first unit also
-    `activations`. Tied ends are whole during the entire backward pass.
+    `logits` are then gone, and for the first unit also `activations`. Tied ends are whole during
+    the entire backward pass.
     """
     spec = resolved.spec
     first, layer, last = (passing(unit, resolved) for unit in units(resolved))
@@ -152,7 +152,6 @@ def gathered(
     if reduces_each(resolved) and resolved.gradient_accumulation_steps > 1:
         received = piece.sent / (resolved.layout.shard * resolved.layout.context)
     of_layer = piece.total + piece.weights + received + max(0.0, kept - logits)
-    of_head = last.weights + last.gradient + (0.0 if tied else last.sent) + piece.weights
-    of_head -= logits * 2 / 3
+    of_head = last.weights + last.gradient + (0.0 if tied else last.sent) + piece.weights - logits
     of_first = (last if tied else first).total + piece.sent - activations - logits
     return max(last.weights + piece.weights, of_head, of_layer, of_first), source

@@ -24,15 +24,7 @@ def loss_has_parts(resolved: ResolvedSpec) -> Iterator[Problem]:
     if parts == 1 or resolved.strategy not in TECHNIQUES:
         return
     tokens = resolved.micro_batch_size * tokens_per_sample(resolved.spec.data) // layout.context
-    if layout.pipeline > 1 or layout.tensor > 1:
-        yield Problem(
-            code="not_supported_together",
-            param="tiling.loss_parts",
-            message=f"loss_parts {parts} needs head and loss in one place, and pipeline degree "
-            f"{layout.pipeline} with tensor degree {layout.tensor} splits them (a tensor degree "
-            "divides the logits by itself); take 1",
-        )
-    elif TECHNIQUES[resolved.strategy].engine == ZERO:
+    if TECHNIQUES[resolved.strategy].engine == ZERO:
         yield Problem(
             code="not_supported_together",
             param="tiling.loss_parts",

@@ -6,7 +6,6 @@ torch.distributed.pipelining runs the schedules and moves the features.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -67,7 +66,6 @@ class PipelineEngine(TorchEngine):
     num_stages: int
     stages: dict[int, ParallelModel]
     """Stages of this rank, by number."""
-    around_loss: Callable[[], AbstractContextManager[None]]
     positions: Tensor | None
     """Positions of this rank's tokens in a sample; None: all."""
     tied: list[nn.Parameter]
@@ -90,8 +88,8 @@ class PipelineEngine(TorchEngine):
             for stage in range(self.num_stages)
             if self.holder(stage) == line.get_local_rank()
         }
-        first = next(iter(self.stages.values()))  # for the attributes that all stages share
-        self.around_loss, self.positions = first.around_loss, first.positions
+        first = next(iter(self.stages.values()))  # all stages have the same positions
+        self.positions = first.positions
         self.models = [stage.model for stage in self.stages.values()]
         self.weights = [
             weight
@@ -134,9 +132,9 @@ class PipelineEngine(TorchEngine):
         )
         return schedule
 
-    def loss(self, logits_BTV: Tensor, labels_BT: Tensor, *, divisor: float) -> Tensor:
-        """Return one micro-batch's part of the step's loss."""
-        return own_part(token_loss_sum(logits_BTV, labels_BT)) / divisor
+    def loss(self, token_sum: Tensor, labels_BT: Tensor, *, divisor: float) -> Tensor:
+        """Return one micro-batch's part of the step's loss, given what the last stage returned."""
+        return token_sum / divisor
 
     def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         shares = [torch.zeros((), device=self.mesh.device)]  # only the last stage has losses
@@ -157,32 +155,33 @@ class PipelineEngine(TorchEngine):
         none."""
         documents = [batch.documents_BT for batch in batches if batch.documents_BT is not None]
         losses: list[Tensor] = []
-        with self.around_loss():
-            self.schedule.step(  # cuts the concatenated batches apart again
-                torch.cat([batch.inputs_BT for batch in batches]),
-                target=torch.cat([batch.labels_BT for batch in batches]),
-                losses=losses,
-                return_outputs=False,
-                loss_kwargs={"divisor": divisor},
-                **({"documents_BT": torch.cat(documents)} if documents else {}),
-            )
+        labels_BT = torch.cat([batch.labels_BT for batch in batches])
+        self.schedule.step(  # cuts the concatenated batches apart again
+            torch.cat([batch.inputs_BT for batch in batches]),
+            target=labels_BT,
+            losses=losses,
+            return_outputs=False,
+            loss_kwargs={"divisor": divisor},
+            labels_BT=labels_BT,  # for the last stage, which computes the loss with its head
+            **({"documents_BT": torch.cat(documents)} if documents else {}),
+        )
         return [loss.detach() for loss in losses]
 
     @torch.no_grad()
     def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         batch, me = self.own_tokens(micro_batch), self.line.get_local_rank()
         group, x, last = self.line.get_group(), batch.inputs_BT, self.num_stages - 1
-        with self.around_loss():
-            for index, stage in self.stages.items():
-                if index > 0 and self.holder(index - 1) != me:
-                    x = torch.empty_like(self.features_BTC, device=self.mesh.device)
-                    pass_on(dist.irecv, x, group, self.holder(index - 1))
-                x = stage.data_parallel.module(x, batch.documents_BT)
-                if index < last and self.holder(index + 1) != me:
-                    pass_on(dist.isend, x.contiguous(), group, self.holder(index + 1))
-            if last not in self.stages:
-                return torch.zeros((), device=self.mesh.device)
-            return self.counted_once(own_part(measure(x, batch.labels_BT)))
+        assert measure is token_loss_sum  # a pipeline's models are of text
+        for index, stage in self.stages.items():
+            if index > 0 and self.holder(index - 1) != me:
+                x = torch.empty_like(self.features_BTC, device=self.mesh.device)
+                pass_on(dist.irecv, x, group, self.holder(index - 1))
+            x = stage.data_parallel.module(x, batch.documents_BT, batch.labels_BT)
+            if index < last and self.holder(index + 1) != me:
+                pass_on(dist.isend, x.contiguous(), group, self.holder(index + 1))
+        if last not in self.stages:
+            return torch.zeros((), device=self.mesh.device)
+        return self.counted_once(x)
 
     def load(self, state: State) -> None:
         super().load(state)

@@ -10,11 +10,12 @@ from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
 from strategies.train.engine import Batch, sum_of
 from strategies.train.engines.torch_engine import TorchEngine
-from strategies.train.gradients import own_part, weights_of
+from strategies.train.gradients import weights_of
 from strategies.train.init import Source, design_model
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
+from strategies.train.models.transformer import Transformer
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
 from strategies.train.parallel.parallelize import ParallelModel, parallelize
@@ -26,11 +27,9 @@ class SpmdEngine(TorchEngine):
 
     spread: ParallelModel
     model: Network
-    in_parts: bool
-    """True if the model computes its own loss, from logits in parts."""
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
-        self.mesh, self.in_parts = mesh, spec.tiling.loss_parts > 1
+        self.mesh = mesh
         self.spread = parallelize(design_model(spec), spec, mesh, source)
         self.model = self.spread.model
         self.models = [self.model]
@@ -42,7 +41,7 @@ class SpmdEngine(TorchEngine):
         parallel, shares = self.spread.data_parallel, []
         for i, batch in enumerate(micro_batches):
             last = i == len(micro_batches) - 1
-            with parallel.micro_batch(last=last), self.spread.around_loss():
+            with parallel.micro_batch(last=last):
                 with phase(Phase.FORWARD):
                     loss = self.measured(batch, token_loss_sum) / divisor
                 with phase(Phase.BACKWARD):
@@ -55,13 +54,11 @@ class SpmdEngine(TorchEngine):
         if self.spread.positions is not None:
             batch = batch.at(self.spread.positions)
         module = self.spread.data_parallel.module
-        if self.in_parts:
-            found: Tensor = module(batch.inputs_BT, batch.documents_BT, batch.labels_BT, measure)
-            return found
-        logits_BTV = module(batch.inputs_BT, batch.documents_BT)
-        return own_part(measure(logits_BTV, batch.labels_BT))
+        if measure is token_loss_sum and isinstance(self.model, Transformer):
+            loss: Tensor = module(batch.inputs_BT, batch.documents_BT, batch.labels_BT)
+            return loss
+        return measure(module(batch.inputs_BT, batch.documents_BT), batch.labels_BT)
 
     @torch.no_grad()
     def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
-        with self.spread.around_loss():
-            return self.counted_once(self.measured(micro_batch, measure))
+        return self.counted_once(self.measured(micro_batch, measure))

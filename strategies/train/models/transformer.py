@@ -1,18 +1,18 @@
 """Base of both text models: the order of embedding, layers, final norm and head."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding
-from torch.utils.checkpoint import checkpoint
+from torch.distributed.tensor import DTensor
+from torch.nn.functional import embedding, linear
 
+from strategies.plan.loss_runs import tokens_at_once
 from strategies.plan.shapes import heads
 from strategies.plan.spec import ModelSpec
 from strategies.train.models.attention import rotary_table
 from strategies.train.models.autocast import as_autocast_wants
-from strategies.train.models.loss import Measure, token_loss_sum
+from strategies.train.models.linear_cross_entropy import Words, linear_cross_entropy
 from strategies.train.models.network import Network
 
 
@@ -24,27 +24,33 @@ class Embedding(nn.Embedding):
 
 
 class Head(nn.Linear):
-    """Output layer: features (B, T, C) to logits (B, T, V) or, with labels, to a measure of them.
+    """Output layer: features (B, T, C) to logits (B, T, V) or, with labels, to their loss.
 
-    The measure is computed in `parts` parts, so the logits of only one part exist at a time.
+    The loss is the cross-entropy summed over valid tokens; its logits never exist all at once. A
+    tensor-parallel rank has some of the words, and returns logits of these, or the loss over all.
     """
 
     parts = 1
+    """Least number of runs of tokens."""
+    keeps_gradients = True
+    """True if the backward pass follows; otherwise it computes logits again."""
+    words = Words()
 
-    def forward(
-        self, x_BTC: Tensor, labels_BT: Tensor | None = None, measure: Measure = token_loss_sum
-    ) -> Tensor:
+    def forward(self, x_BTC: Tensor, labels_BT: Tensor | None = None) -> Tensor:
+        weight = self.weight.to_local() if isinstance(self.weight, DTensor) else self.weight
         if labels_BT is None:
-            return super().forward(x_BTC)
-        again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-        features, labels = x_BTC.flatten(0, 1), labels_BT.flatten()
-        runs = zip(features.chunk(self.parts), labels.chunk(self.parts), strict=True)
-        found = [again(self.measured, x_NC, labels_N, measure) for x_NC, labels_N in runs]
-        return torch.stack(found).sum(dim=0)
-
-    def measured(self, x_NC: Tensor, labels_N: Tensor, measure: Measure) -> Tensor:
-        """Return the measure of a run of tokens; its logits are not kept."""
-        return measure(super().forward(x_NC)[None], labels_N[None])
+            return linear(x_BTC, weight)
+        x_NC, labels_N = x_BTC.flatten(0, 1), labels_BT.flatten()
+        return linear_cross_entropy(
+            x_NC,
+            weight,
+            labels_N,
+            at_once=tokens_at_once(
+                x_NC.device.type, tokens=len(x_NC), words=len(weight), parts=self.parts
+            ),
+            words=self.words,
+            keeps_gradients=self.keeps_gradients,
+        )
 
 
 class Transformer(Network):
@@ -92,9 +98,8 @@ class Transformer(Network):
         x: Tensor,
         documents_BT: Tensor | None = None,
         labels_BT: Tensor | None = None,
-        measure: Measure = token_loss_sum,
     ) -> Tensor:
-        """Return logits; with labels, a measure of them instead, computed in the head's parts."""
+        """Return logits; with labels, the loss summed over valid tokens."""
         # Sequence parallelism splits the input from another stage, but attention sees whole
         # samples.
         rotation = self.rotation if self.embedding is None else self.rotation[: x.shape[1]]
@@ -104,8 +109,5 @@ class Transformer(Network):
         if self.norm is None or self.head is None:
             return x_BTC
         x_BTC = self.norm(x_BTC)
-        if labels_BT is None:
-            logits_BTV: Tensor = self.head(x_BTC)
-            return logits_BTV
-        found: Tensor = self.head(x_BTC, labels_BT, measure)
+        found: Tensor = self.head(x_BTC) if labels_BT is None else self.head(x_BTC, labels_BT)
         return found

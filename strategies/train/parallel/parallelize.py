@@ -1,6 +1,5 @@
 """A model spread over ranks: all transforms of a layout, in their order."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +17,7 @@ from strategies.train.parallel.context import split_context
 from strategies.train.parallel.ddp import Replication
 from strategies.train.parallel.fsdp import Sharding
 from strategies.train.parallel.recompute import forget_activations
-from strategies.train.parallel.tensor import loss_over_ranks, split_matrices
+from strategies.train.parallel.tensor import split_matrices
 from strategies.train.precision import compute_in, feature_dtype_of
 
 
@@ -55,7 +54,6 @@ class ParallelModel:
 
     model: Network
     data_parallel: DataParallel
-    around_loss: Callable[[], AbstractContextManager[None]]  # logits may be split over ranks
     positions: Tensor | None  # positions of this rank's tokens in a sample; None: all
 
 
@@ -65,10 +63,8 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
     The order must be: tensor, activation checkpointing, compile, then the data-parallel sharding,
     which gives each layer its initial weights and splits it before the next layer takes memory.
     """
-    around_loss: Callable[[], AbstractContextManager[None]] = nullcontext
     if (tensor_ranks := mesh.along("tensor")) is not None:
         split_matrices(model, tensor_ranks, sequence_parallel=spec.parallelism.sequence_parallel)
-        around_loss = loss_over_ranks
 
     forget_activations(model, spec.activation_checkpointing)
 
@@ -80,6 +76,7 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
         compute_in(spec.precision, model, mesh.device)
     if isinstance(model.head, Head):
         model.head.parts = spec.tiling.loss_parts
+        model.head.keeps_gradients = mesh.layout.pipeline == 1
 
     layout, replicas = mesh.layout, mesh.along("replicate", "context")
     data_parallel: DataParallel
@@ -104,4 +101,4 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
             data_parallel = Replication(model, replicas, compression, spec.precision)
 
     positions = split_context(model, spec, mesh) if layout.context > 1 else None
-    return ParallelModel(model, data_parallel, around_loss, positions)
+    return ParallelModel(model, data_parallel, positions)

@@ -5,28 +5,32 @@ Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198; torch's 
 numbers.
 """
 
-from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
-    loss_parallel,
     parallelize_module,
 )
 
 from strategies.train.adapters.adapters import Lora
+from strategies.train.models.linear_cross_entropy import Words
 from strategies.train.models.network import Network
-
-
-def loss_over_ranks() -> AbstractContextManager[None]:
-    """Return the context in which the loss of split logits, and its backward pass, must run."""
-    return loss_parallel()
+from strategies.train.models.transformer import Head
 
 
 def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool) -> None:
@@ -36,7 +40,7 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
     """
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     between = Shard(1) if sequence_parallel else Replicate()
-    whole, columns = Replicate(), Shard(-1)
+    whole = Replicate()
     for layer in model.layers.values():
         styles: dict[str, ParallelStyle] = {
             # The features of all tokens are gathered once for all matrices that read them.
@@ -66,17 +70,34 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
                 split_adapter(lora, ranks, by_columns=by_columns)
     ends: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=whole, output_layouts=between),
-        "head": ColwiseParallel(
-            input_layouts=between, output_layouts=columns, use_local_output=False
-        ),
     }
     if sequence_parallel:
         ends["norm"] = SequenceParallel(use_local_output=True)
     here = {name: style for name, style in ends.items() if getattr(model, name) is not None}
     if here:
         parallelize_module(model, ranks, here)
+    if isinstance(model.head, Head):
+        split_words(model.head, ranks, between)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)  # torch makes the new parameters trainable
+
+
+def split_words(head: Head, ranks: DeviceMesh, between: Placement) -> None:
+    """Give every rank the part of the head for some words, and the features of all tokens."""
+    words = -(-head.out_features // ranks.size())
+    head.weight = nn.Parameter(distribute_tensor(head.weight, ranks, [Shard(0)]))
+    head.words = Words(words * ranks.get_local_rank(), ranks.get_group())
+    head.register_forward_pre_hook(partial(of_all_tokens, ranks, between))
+
+
+def of_all_tokens(
+    ranks: DeviceMesh, between: Placement, _: nn.Module, given: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Return the features of all tokens, whose gradient is a sum over ranks: a forward pre-hook."""
+    x_BTC, *others = given
+    whole = DTensor.from_local(x_BTC, ranks, [between], run_check=False)
+    whole = whole.redistribute(placements=[Replicate()])
+    return whole.to_local(grad_placements=[Partial()]), *others
 
 
 def split_adapter(lora: Lora, ranks: DeviceMesh, *, by_columns: bool) -> None:

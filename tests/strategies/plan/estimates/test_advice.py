@@ -82,7 +82,7 @@ def test_several_nodes_are_told_to_shard_inside_each() -> None:
 def test_a_sample_that_is_too_long_is_split_along_its_tokens() -> None:
     spec = asking_for(
         "llama-2-7b",
-        data__sequence_length=131_072,
+        data__sequence_length=262_144,
         precision="bfloat16",
         activation_checkpointing="full",
         parallelism={"strategy": "fsdp"},

@@ -33,6 +33,8 @@ DIGITS: Options = {
 EVERYWHERE = ["query", "key", "value", "output", "up", "down"]
 LORA: Options = {"kind": "lora", "rank": 8, "alpha": 16, "targets": EVERYWHERE}
 WIDE: Options = {**LLAMA, "width": 512}
+SMALL: Options = {"name": "llama", "layers": 2, "width": 64, "heads": 4}
+WORDS: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 32_768}
 FEW: Options = {"data__sequence_length": 16, "training__global_batch_size": 1}  # tokens
 
 
@@ -69,6 +71,7 @@ QUICK = [
     two("ddp", {"strategy": "ddp"}),
     two("fsdp", {"strategy": "fsdp"}),
     two("fsdp, bfloat16, 4 micro-batches", {"strategy": "fsdp"}, precision="bfloat16", **IN_FOUR),
+    one("llama, 32,768 words, bfloat16", SMALL, precision="bfloat16", **WORDS),
     two("zero3", {"strategy": "zero3"}),
     two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, 1F1B", {"strategy": "pipeline"}),
@@ -143,6 +146,33 @@ LONG = [
             **FEW,
             "training__global_batch_size": 8,
         },
+    ),
+    one("llama, 32,768 words", SMALL, **WORDS),
+    one("gpt, tied, 32,768 words", {**SMALL, "name": "gpt", "tied_embeddings": True}, **WORDS),
+    two("tensor, 32,768 words", {"strategy": "tensor"}, model=SMALL, **WORDS),
+    two("pipeline, 32,768 words", {"strategy": "pipeline"}, model=SMALL, **WORDS),
+    two(
+        "pipeline, GPipe, 32,768 words, bfloat16",
+        {"strategy": "pipeline", "pipeline_schedule": "GPipe"},
+        model=SMALL,
+        precision="bfloat16",
+        **WORDS,
+    ),
+    two("fsdp, 32,768 words", {"strategy": "fsdp"}, model=SMALL, **WORDS),
+    two(
+        "fsdp, 32,768 words, bfloat16, 4 micro-batches",
+        {"strategy": "fsdp"},
+        model=SMALL,
+        precision="bfloat16",
+        **WORDS,
+        **IN_FOUR,
+    ),
+    two(
+        "fsdp, tied, 32,768 words, bfloat16",
+        {"strategy": "fsdp"},
+        model={**SMALL, "tied_embeddings": True},
+        precision="bfloat16",
+        **WORDS,
     ),
     two("zero1", {"strategy": "zero1"}),
     two("zero2", {"strategy": "zero2"}),

@@ -145,7 +145,7 @@ def test_the_plan_counts_what_they_save() -> None:
         return {term.name: term.gib * GIB for term in found.memory}
 
     plain, tiled = terms(), terms(**PARTS, **MATRICES)
-    assert tiled["logits"] == plain["logits"] / 4
+    assert plain["logits"] - tiled["logits"] == 3 / 4 * 96 * 256 * 4  # of 96 tokens
     matrix = 64 * 4 * 64  # of the vocabulary, and of the feed-forward part
     assert tiled["gathered"] == 4 * matrix * 4 < plain["gathered"]
     again = terms(**MATRICES, activation_checkpointing="full")
@@ -155,11 +155,6 @@ def test_the_plan_counts_what_they_save() -> None:
 @pytest.mark.parametrize(
     ("changes", "param", "said"),
     [
-        (
-            {"parallelism__strategy": "tensor", **PARTS},
-            "tiling.loss_parts",
-            "divides the logits by itself",
-        ),
         ({"parallelism__strategy": "zero3", **PARTS}, "tiling.loss_parts", "take strategy fsdp"),
         (
             {"parallelism__strategy": "ddp", "tiling__loss_parts": 7},
