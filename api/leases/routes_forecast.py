@@ -27,7 +27,15 @@ from core.policy.grid import HOUR, hour_ceiling
 from core.policy.local_time import edge, show
 from core.policy.matching import ALL
 from core.policy.sections import Quota, QuotaPeriod, QuotaScope
-from core.policy.verdict import BookingRequest, LeaseFact, Member, NodeRef, Remainder, Situation
+from core.policy.verdict import (
+    BookingRequest,
+    HourUnit,
+    LeaseFact,
+    Member,
+    NodeRef,
+    Remainder,
+    Situation,
+)
 from core.states import LIVE_LEASE
 from core.tables.admin import AuditEntry
 from core.tables.leases import Lease, Occupancy
@@ -142,7 +150,7 @@ def _rests_of(
         left = quotas.left(case, granted=False)
         for name, quota in policy.quotas.items():
             for end in (end for begin, end in stretches[quota.period] if begin == first):
-                for kind, rest in _rests(name, quota, left):
+                for kind, rest in _rests(name, quota, left, node, unit_of(policy)):
                     yield (name, kind, first, end), quota.scope, rest
 
 
@@ -180,17 +188,32 @@ def _spender(hours: Mapping[Key, float]) -> Spender:
     return Spender(purses=budgets(True), caps=budgets(False))
 
 
-def _rests(name: str, quota: Quota, left: Sequence[Remainder]) -> Iterator[tuple[str, float]]:
+def unit_of(policy: Policy) -> HourUnit:
+    """Return the unit of a policy's forecast: GPU-hours if it sells parts of nodes."""
+    sells_parts = any(pool.gpus for pool in policy.pools.values())
+    return HourUnit.GPU if sells_parts else HourUnit.NODE
+
+
+def _rests(
+    name: str, quota: Quota, left: Sequence[Remainder], node: NodeRef, unit: HourUnit
+) -> Iterator[tuple[str, float]]:
     """Yield the rest of the quota's slots, of its cap for all hours, and of its caps by band."""
+
+    def hours(one: Remainder) -> float:
+        if unit is HourUnit.NODE:
+            return one.hours
+        return one.hours * node.slots if one.gpu_hours is None else one.gpu_hours
+
     of_it = [one for one in left if one.quota == name and not one.by_swap]
     if quota.one_of:
-        yield PURSE, max((one.hours for one in of_it if one.blocks), default=0.0)
+        yield PURSE, max((hours(one) for one in of_it if one.blocks), default=0.0)
     bands = [one for one in of_it if not one.blocks]
     for one in bands:
         if one.alternative == ALL:
-            yield ALL, one.hours
-    if bands and quota.max_node_hours.keys() != {ALL}:
-        yield "bands", sum(one.hours for one in bands if one.alternative != ALL)
+            yield ALL, hours(one)
+    caps = quota.max_node_hours if unit is HourUnit.NODE else quota.max_gpu_hours
+    if bands and caps.keys() != {ALL}:
+        yield "bands", sum(hours(one) for one in bands if one.alternative != ALL)
 
 
 def _stretches(
@@ -230,18 +253,22 @@ def _people(session: Session, policy: Policy, *, since: datetime) -> People:
 def _free_days(
     session: Session, nodes: Sequence[NodeRef], policy: Policy, start: datetime, end: datetime
 ) -> list[FreeDay]:
-    """Return the days from `start` on in which leases may lie."""
-    held: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
+    """Return the days from `start` on in which leases may lie, with their hours in the policy's
+    unit."""
+    counts_gpus = unit_of(policy) is HourUnit.GPU
+    held: dict[str, list[tuple[datetime, datetime, int | None]]] = defaultdict(list)
     rows = session.execute(
-        select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end).where(
+        select(
+            Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.num_slots
+        ).where(
             Occupancy.node_id.in_([node.id for node in nodes]),
             Occupancy.live,
             Occupancy.hold_start < end,
             Occupancy.hold_end > start,
         )
     )
-    for node_id, held_from, held_to in rows:
-        held[node_id].append((held_from, held_to))
+    for node_id, held_from, held_to, num_slots in rows:
+        held[node_id].append((held_from, held_to, num_slots))
     found = []
     at = start
     while at < end:
@@ -250,10 +277,12 @@ def _free_days(
         for node in nodes:
             for opens, closes in merged((w.start, w.end) for w in windows_of(policy, node)):
                 first, last = max(at, opens), min(until, closes)
-                usable += hours_between(first, last)
-                free += hours_between(first, last) - sum(
+                slots = node.slots if counts_gpus else 1
+                usable += hours_between(first, last) * slots
+                free += hours_between(first, last) * slots - sum(
                     hours_between(max(first, held_from), min(last, held_to))
-                    for held_from, held_to in held[node.id]
+                    * (node.size(num_slots) if counts_gpus else 1)
+                    for held_from, held_to, num_slots in held[node.id]
                 )
         if usable:
             found.append(FreeDay(at, free))
@@ -288,6 +317,7 @@ def _view(
         zone=policy.policy.zone,
         nodes=[node.name for node in nodes],
         closes_at=policy.whole[1],
+        unit=unit_of(policy),
         people=len(people.members),
         unspent_hours=round(found.unspent_hours, 1),
         free_hours=round(found.free_hours, 1),
@@ -305,17 +335,18 @@ def _view(
 
 
 def _sentence(found: Forecast, policy: Policy) -> str:
-    unspent, free = found.unspent_hours, found.free_hours
+    unspent, free, unit = found.unspent_hours, found.free_hours, unit_of(policy)
+    full = "node" if unit is HourUnit.NODE else "GPU"
     begin = (
-        f"Everybody's quotas together have {unspent:,.0f} node-hours left; {free:,.0f} "
-        "node-hours are free until then."
+        f"Everybody's quotas together have {unspent:,.0f} {unit} left; {free:,.0f} "
+        f"{unit} are free until then."
     )
     if unspent == 0:
-        return f"All quotas are used up; {free:,.0f} node-hours are free until then."
+        return f"All quotas are used up; {free:,.0f} {unit} are free until then."
     if found.unmet_hours >= 0.5:
         return (
             f"{begin} If everybody uses their quota at an even rate, {found.unmet_hours:,.0f} "
-            "node-hours will not find a free node: book early."
+            f"{unit} will not find a free {full}: book early."
         )
     if found.full_from is not None:
         return (

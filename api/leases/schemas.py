@@ -232,7 +232,7 @@ class ForecastDayView(View):
 
     start: Moment
     free_hours: float
-    """Node-hours that nobody has booked."""
+    """Hours that nobody has booked, in the forecast's unit."""
     wanted_hours: float
     """Part of `free_hours` that would be booked."""
 
@@ -245,6 +245,8 @@ class ForecastView(View):
     zone: str
     nodes: list[str]
     closes_at: Moment
+    unit: str = "node-hours"
+    """Unit of all hours: `node-hours`, or `GPU-hours` of a policy that sells parts of nodes."""
     people: int
     """Number of people who may book, staff not counted."""
     unspent_hours: float

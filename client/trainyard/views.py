@@ -931,7 +931,7 @@ class ForecastDay(View):
 
     start: datetime
     free_hours: float
-    """Node-hours that nobody has booked."""
+    """Hours that nobody has booked, in the forecast's unit."""
     wanted_hours: float
     """Part of `free_hours` that would be booked."""
 
@@ -953,6 +953,8 @@ class Forecast(View):
     """Part of `unspent_hours` that would find no room."""
     days: tuple[ForecastDay, ...]
     message: str
+    unit: str = "node-hours"
+    """Unit of all hours: `node-hours`, or `GPU-hours` of a policy that sells parts of nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)

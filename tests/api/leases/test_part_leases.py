@@ -235,3 +235,20 @@ def test_a_feed_names_the_size_and_keeps_an_events_name_and_number(parts: World)
     gone = events[f"{lease['id']}@trainyard"]
     assert (gone["status"], int(gone["sequence"])) == ("CANCELLED", 1)
     assert events[f"{swapped['id']}@trainyard"]["summary"] == "Lease on quad"
+
+
+def test_the_forecast_of_a_policy_that_sells_parts_counts_gpu_hours(parts: World) -> None:
+    start, end = next_hour(1), next_hour(11)
+    window = f"""
+windows:
+  - {{pool: parts, usable: ["{start[:16]}", "{end[:16]}"], opens_at: now}}
+quotas:
+  main: {{period: window, max_gpu_hours: {{all: 6}}}}
+"""
+    apply(parts, PARTS.replace("id: parts", "id: parts, version: 2") + window)
+    book(parts.ann, 1, more=2, hours=3)
+    (found,) = parts.ann.get("/v1/leases/forecast").json()["data"]
+    assert found["unit"] == "GPU-hours"
+    assert found["free_hours"] == SLOTS * 10 - 3
+    assert found["unspent_hours"] == 6 * found["people"] - 3
+    assert "GPU-hours are free until then" in found["message"]
