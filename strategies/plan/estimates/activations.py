@@ -13,6 +13,9 @@ from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
 from strategies.plan.spec import (
     ActivationCheckpointing,
+    AdapterTarget,
+    FrozenBase,
+    Gather,
     ModelName,
     PipelineSchedule,
     Strategy,
@@ -39,8 +42,10 @@ class KeptBytes(NamedTuple):
         return sum(self)
 
 
-def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> KeptBytes:
+def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing, *, lean: bool = True) -> KeptBytes:
     """Return the bytes kept by one layer; attention scores are not stored.
+
+    Norms keep their input; so does a `lean` activation between two products, and not its result.
 
     All features of text have the type that the model computes in; those of images that of weights.
     """
@@ -60,19 +65,33 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> KeptBytes:
         products = (2 * width + keys_values + first) * size
         return KeptBytes(3 * width * size, 0, products)
     residual = 2 * width * size
-    if gated:  # torch's RMSNorm is two operations that each keep a tensor, in float32 or wider
-        residual = 4 * width * max(size, FLOAT32)
     read = 2 * width * size  # both norms' outputs
-    # Query, attention, key, value; before and after the activation.
-    numbers = 2 * width + keys_values + (4 if gated else 2) * inner
+    # Query, attention, key, value; before and, unless it is lean, in and after the activation.
+    numbers = 2 * width + keys_values + (2 if gated else 1) * (1 if lean else 2) * inner
     return KeptBytes(residual, read, numbers * size)
 
 
 def layer_bytes(resolved: ResolvedSpec, how: ActivationCheckpointing) -> float:
     """Return the bytes that one layer keeps of one micro-batch on one rank."""
-    kept, tensor = kept_by_layer(resolved.spec, how), resolved.layout.tensor
+    kept = kept_by_layer(resolved.spec, how, lean=is_lean(resolved))
+    tensor = resolved.layout.tensor
     between = tensor if resolved.spec.parallelism.sequence_parallel else 1
     return tokens(resolved) * (kept.residual / between + kept.read + kept.inner / tensor)
+
+
+def is_lean(resolved: ResolvedSpec) -> bool:
+    """Return True if the result of an activation is computed again, instead of kept.
+
+    That needs a last matrix of the feed-forward part that is whole and plain on each rank, and a
+    layer that is not computed again as a whole.
+    """
+    spec, adapter = resolved.spec, resolved.spec.adapter
+    split = resolved.layout.tensor > 1 or spec.tiling.gather is Gather.MATRIX
+    adapted = adapter is not None and (
+        AdapterTarget.DOWN in adapter.targets or adapter.base is not FrozenBase.NONE
+    )
+    whole = spec.activation_checkpointing is not ActivationCheckpointing.NONE
+    return not (split or adapted or whole or resolved.strategy is Strategy.ZERO3)
 
 
 def bytes_per_feature(spec: TrainSpec) -> int:
@@ -93,14 +112,17 @@ def activation_bytes(resolved: ResolvedSpec, layers: float, in_flight: float) ->
     transit.
 
     A layer that is recomputed holds all of its own activations for a moment. In transit are
-    features, their gradient, and that of the numbers inside a feed-forward part.
+    features, their gradient, and those of numbers inside a feed-forward part: of the activation's
+    result and, where it is computed again, of what it reads, with a part of it.
     """
     spec, how = resolved.spec, resolved.spec.activation_checkpointing
     kept = layer_bytes(resolved, how)
     again = max(0.0, layer_bytes(resolved, ActivationCheckpointing.NONE) - kept)
     numbers = 2.0 * spec.model.width
     if not spec.model.name.reads_images and loss_in_runs(resolved):  # else logits are larger
-        numbers += ffn_width(spec.model) / resolved.layout.tensor
+        gated = spec.model.name is ModelName.LLAMA
+        inside = (2 if gated else 1) * (2 if is_lean(resolved) else 1)
+        numbers += inside * ffn_width(spec.model) / resolved.layout.tensor
     passing = tokens(resolved) * numbers * bytes_per_feature(spec)
     return layers * in_flight * kept + again + passing
 

@@ -151,7 +151,7 @@ def gathered(
     received = 0.0  # a part of a gradient, to be added to that of earlier micro-batches
     if reduces_each(resolved) and resolved.gradient_accumulation_steps > 1:
         received = piece.sent / (resolved.layout.shard * resolved.layout.context)
-    of_layer = piece.total + piece.weights + received + max(0.0, kept - logits)
+    of_layer = kept + piece.total + piece.weights + received - logits
     of_head = last.weights + last.gradient + (0.0 if tied else last.sent) + piece.weights - logits
     of_first = (last if tied else first).total + piece.sent - activations - logits
     return max(last.weights + piece.weights, of_head, of_layer, of_first), source

@@ -6,20 +6,20 @@ from torch.nn.functional import gelu
 
 from strategies.plan.shapes import ffn_width, heads
 from strategies.plan.spec import ModelSpec
+from strategies.train.models.activated_linear import ActivatedPart
 from strategies.train.models.attention import Attention
 from strategies.train.models.norms import LayerNorm
 from strategies.train.models.transformer import Transformer
 
 
-class FeedForward(nn.Module):
+class FeedForward(ActivatedPart):
     def __init__(self, width: int, inner: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.up = nn.Linear(width, inner, bias=False, dtype=dtype)
         self.down = nn.Linear(inner, width, bias=False, dtype=dtype)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        output: Tensor = self.down(gelu(self.up(x_BTC)))
-        return output
+        return self.finish(gelu, self.up(x_BTC))
 
 
 class Block(nn.Module):

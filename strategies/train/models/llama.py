@@ -6,12 +6,18 @@ from torch.nn.functional import silu
 
 from strategies.plan.shapes import ffn_width, heads, kv_heads
 from strategies.plan.spec import ModelSpec
+from strategies.train.models.activated_linear import ActivatedPart
 from strategies.train.models.attention import Attention
 from strategies.train.models.norms import RMSNorm
 from strategies.train.models.transformer import Transformer
 
 
-class FeedForward(nn.Module):
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """Return SiLU(gate) x up."""
+    return silu(gate) * up
+
+
+class FeedForward(ActivatedPart):
     """SwiGLU (arXiv:2002.05202)."""
 
     def __init__(self, width: int, inner: int, dtype: torch.dtype) -> None:
@@ -21,8 +27,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(inner, width, bias=False, dtype=dtype)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        output: Tensor = self.down(silu(self.gate(x_BTC)) * self.up(x_BTC))
-        return output
+        return self.finish(gated, self.gate(x_BTC), self.up(x_BTC))
 
 
 class Block(nn.Module):

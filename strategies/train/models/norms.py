@@ -4,7 +4,11 @@ The weights are rounded to that type as well: in 16 bits the result is then the 
 holds them in float32 or gathered them in 16 bits.
 """
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, rms_norm
 
 from strategies.train.models.autocast import without_autocast
@@ -20,8 +24,43 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.RMSNorm):
-    """Root mean square norm (arXiv:1910.07467), (..., C) to (..., C)."""
+    """Root mean square norm (arXiv:1910.07467), (..., C) to (..., C); keeps its input only.
+
+    On a GPU torch's own does so too, and a compiler decides by itself.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        with without_autocast(x):  # on a GPU it would widen the output
-            return rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+        weight = self.weight.to(x.dtype)
+        assert self.eps is not None
+        if x.is_cuda or torch.compiler.is_compiling():
+            with without_autocast(x):
+                return rms_norm(x, self.normalized_shape, weight, self.eps)
+        found: Tensor = RMSNormFunction.apply(x, weight, self.eps)  # type: ignore[no-untyped-call]
+        return found
+
+
+class RMSNormFunction(torch.autograd.Function):
+    """torch's rms_norm over the last dimension, whose backward pass computes the norm again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        ctx.epsilon = epsilon
+        ctx.save_for_backward(x, weight)
+        with without_autocast(x):
+            return rms_norm(x, weight.shape, weight, epsilon)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        wide = torch.promote_types(x.dtype, torch.float32)
+        gradient, normed = gradient.to(wide), x.to(wide)
+        scale = torch.rsqrt(normed.square().mean(dim=-1, keepdim=True) + ctx.epsilon)
+        normed = normed * scale
+        of_weight = None
+        if ctx.needs_input_grad[1]:
+            of_weight = (gradient * normed).flatten(0, -2).sum(dim=0).to(weight.dtype)
+        gradient = gradient * weight
+        along = (gradient * normed).mean(dim=-1, keepdim=True)
+        of_x = gradient.sub_(normed.mul_(along)).mul_(scale)
+        return of_x.to(x.dtype), of_weight, None

@@ -10,6 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from strategies.plan.spec import ActivationCheckpointing
+from strategies.train.models.activated_linear import ActivatedPart
 from strategies.train.models.network import Network
 
 aten = torch.ops.aten
@@ -38,3 +39,6 @@ def forget_activations(model: Network, how: ActivationCheckpointing) -> None:
         again = partial(again, context_fn=partial(create_selective_checkpoint_contexts, KEPT))
     for layer in model.layers.values():
         layer.forward = partial(again, layer.forward)
+        for part in layer.modules():
+            if isinstance(part, ActivatedPart):
+                part.recomputes = False

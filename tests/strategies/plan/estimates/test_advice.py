@@ -129,7 +129,12 @@ def test_auto_takes_the_fastest_that_fits_and_says_why() -> None:
 
 def test_auto_shards_beside_what_heads_can_be_split() -> None:
     """Two heads for keys and values: of four ranks no more than two can split them."""
-    spec = asking_for("qwen2.5-1.5b", parallelism={}, training__micro_batch_size="auto")
+    spec = asking_for(
+        "qwen2.5-1.5b",
+        parallelism={},
+        training__micro_batch_size="auto",
+        data__sequence_length=4096,
+    )
     found = on(spec, 4, "rtx4090-24gb")
     assert found.runnable
     assert (found.layout.tensor, found.layout.shard) == (2, 2)

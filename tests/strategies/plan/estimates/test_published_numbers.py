@@ -80,8 +80,8 @@ def test_zeros_stages_on_64_ranks(billions: float, strategy: str, gb: float) -> 
 
 def test_zeros_activations_of_gpt2() -> None:
     """ZeRO, section 3.2: 60 GB for GPT-2 1.5B with 32 samples of 1,024 tokens, at 12 numbers of 2
-    bytes for each layer, token and feature. Ours are 16: of what autograd saves, the inputs of both
-    norms, their outputs, query, key, value, attention, and before and after the activation."""
+    bytes for each layer, token and feature. Ours are as many: the inputs of both norms, their
+    outputs, query, key, value, attention, and what the activation reads."""
     spec = spec_of_model(
         "gpt2-xl",
         precision="pure_bfloat16",
@@ -91,13 +91,13 @@ def test_zeros_activations_of_gpt2() -> None:
     features = 48 * 32 * 1024 * 1600
     assert 12 * 2 * features / 1e9 == pytest.approx(60.4, abs=0.05)
     kept = kept_by_layer(spec, ActivationCheckpointing.NONE).total * 48 * 32 * 1024
-    assert kept == 16 * 2 * features
+    assert kept == 12 * 2 * features
 
 
 @pytest.mark.parametrize(
     ("parallelism", "theirs", "ours"),
     [
-        ({"strategy": "single"}, 34, 32),
+        ({"strategy": "single"}, 34, 24),
         ({"strategy": "tensor"}, 10 + 24 / 8, 8 + 24 / 8),
         ({"strategy": "tensor", "sequence_parallel": True}, 34 / 8, 4 + 28 / 8),
     ],
@@ -109,7 +109,8 @@ def test_korthikantis_activations_without_scores(
     """Korthikanti et al. (arXiv:2205.05198), table 2, for 8 tensor ranks: bytes for each layer,
     token and feature beside the 5 a s/h of attention scores, which ours never stores. It has no
     dropout, whose two masks are 2 of their 34. What both halves of a layer read, 4, they keep
-    scattered and gather again for the backward pass; ours keeps it gathered."""
+    scattered and gather again for the backward pass; ours keeps it gathered. On one rank it does
+    not keep what the activation returns, 8 of theirs."""
     ranks = 1 if parallelism["strategy"] == "single" else 8
     asked = asked_of(
         ranks=ranks,
@@ -123,7 +124,8 @@ def test_korthikantis_activations_without_scores(
     assert found == pytest.approx(ours)
     masks = 2 / 8 if parallelism.get("sequence_parallel") else 2
     gathered = 4 - 4 / 8 if parallelism.get("sequence_parallel") else 0
-    assert found == pytest.approx(theirs - masks + gathered)
+    again = 8 if ranks == 1 else 0
+    assert found == pytest.approx(theirs - masks + gathered - again)
     again = layer_bytes(asked, ActivationCheckpointing.FULL) / tokens / 12_288
     assert again == (2 / 8 if parallelism.get("sequence_parallel") else 2)  # as theirs, where whole
 
