@@ -130,7 +130,11 @@ class Run:
         parallelism |= {DEGREES[axis]: int(degree) for axis, degree in degrees.items()}
         if "offload" in words:
             parallelism["offload_optimizer"] = "cpu"
+        if "tensor" in degrees:  # as torchtitan always does
+            parallelism["sequence_parallel"] = True
         adapter = next((ADAPTERS[word] for word in words if word in ADAPTERS), None)
+        if adapter is not None and self.precision == "bfloat16":  # its checkpoint's type
+            adapter = adapter | {"frozen_dtype": "bfloat16"}
         return {
             "model": model,
             "adapter": adapter,
