@@ -30,6 +30,7 @@ from strategies.train.init import Source, design_model
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
+from strategies.train.models.transformer import Transformer
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
 from strategies.train.parallel.parallelize import ParallelModel, parallelize
@@ -68,6 +69,8 @@ class PipelineEngine(TorchEngine):
     """Stages of this rank, by number."""
     positions: Tensor | None
     """Positions of this rank's tokens in a sample; None: all."""
+    computes_loss: bool
+    """True if the last stage computes the loss with its head: it does so in models of text."""
     tied: list[nn.Parameter]
     """Embedding matrices on this rank that both ends of the model share."""
     features_BTC: Tensor
@@ -90,6 +93,7 @@ class PipelineEngine(TorchEngine):
         }
         first = next(iter(self.stages.values()))  # all stages have the same positions
         self.positions = first.positions
+        self.computes_loss = isinstance(first.model, Transformer)
         self.models = [stage.model for stage in self.stages.values()]
         self.weights = [
             weight
@@ -132,8 +136,9 @@ class PipelineEngine(TorchEngine):
         )
         return schedule
 
-    def loss(self, token_sum: Tensor, labels_BT: Tensor, *, divisor: float) -> Tensor:
-        """Return one micro-batch's part of the step's loss, given what the last stage returned."""
+    def loss(self, found: Tensor, labels_BT: Tensor, *, divisor: float) -> Tensor:
+        """Return a micro-batch's part of the step's loss, given the last stage's loss or logits."""
+        token_sum = found if self.computes_loss else token_loss_sum(found, labels_BT)
         return token_sum / divisor
 
     def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
@@ -154,15 +159,15 @@ class PipelineEngine(TorchEngine):
         """Run both passes of some micro-batches; return their losses on the last stage, else
         none."""
         documents = [batch.documents_BT for batch in batches if batch.documents_BT is not None]
-        losses: list[Tensor] = []
         labels_BT = torch.cat([batch.labels_BT for batch in batches])
+        losses: list[Tensor] = []
         self.schedule.step(  # cuts the concatenated batches apart again
             torch.cat([batch.inputs_BT for batch in batches]),
             target=labels_BT,
             losses=losses,
             return_outputs=False,
             loss_kwargs={"divisor": divisor},
-            labels_BT=labels_BT,  # for the last stage, which computes the loss with its head
+            **({"labels_BT": labels_BT} if self.computes_loss else {}),
             **({"documents_BT": torch.cat(documents)} if documents else {}),
         )
         return [loss.detach() for loss in losses]
@@ -171,17 +176,17 @@ class PipelineEngine(TorchEngine):
     def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         batch, me = self.own_tokens(micro_batch), self.line.get_local_rank()
         group, x, last = self.line.get_group(), batch.inputs_BT, self.num_stages - 1
-        assert measure is token_loss_sum  # a pipeline's models are of text
+        labels = (batch.labels_BT,) if self.computes_loss and measure is token_loss_sum else ()
         for index, stage in self.stages.items():
             if index > 0 and self.holder(index - 1) != me:
                 x = torch.empty_like(self.features_BTC, device=self.mesh.device)
                 pass_on(dist.irecv, x, group, self.holder(index - 1))
-            x = stage.data_parallel.module(x, batch.documents_BT, batch.labels_BT)
+            x = stage.data_parallel.module(x, batch.documents_BT, *labels)
             if index < last and self.holder(index + 1) != me:
                 pass_on(dist.isend, x.contiguous(), group, self.holder(index + 1))
         if last not in self.stages:
             return torch.zeros((), device=self.mesh.device)
-        return self.counted_once(x)
+        return self.counted_once(x if labels else measure(x, batch.labels_BT))
 
     def load(self, state: State) -> None:
         super().load(state)
