@@ -23,6 +23,10 @@ from core.database.schema import UnknownRevision, upgrade
 
 OPEN_FILES = 65_536  # 1,000 live streams and as many requests fit well below it
 GOODBYE_S = 5  # for answers that are on their way when we are asked to stop
+# Turn of a thread while others want to run, 5 ms by Python's default. A heartbeat asks for a turn
+# again after each of its statements: in the opening minute of a course the longest took 0.64 s with
+# 5 ms, and 0.27 s with this.
+TURN_S = 0.001
 
 
 def main() -> None:
@@ -70,6 +74,7 @@ def main() -> None:
     inherited = settings.listen_fd
     sockets = None if inherited is None else [socket.socket(fileno=inherited)]
     _shorten_collections()
+    sys.setswitchinterval(TURN_S)
     _Server(config, process).run(sockets)
     tracing.stop()
 
