@@ -36,6 +36,7 @@ from strategies.plan.hardware import Hardware
 from strategies.plan.trust.certificate import Certificate
 
 SLACK = timedelta(seconds=30)  # between the node's clock and ours
+UNWRITTEN = timedelta(seconds=10)  # a node counts as silent after 30 s
 
 # Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
 LIVE_ON = (
@@ -52,6 +53,11 @@ LOCK = (
     .where(Job.id.in_(bindparam("job_ids", expanding=True)))
     .order_by(Job.id)
     .with_for_update(key_share=True)
+)
+IF_FREE = (
+    select(Node.id)
+    .where(Node.id == bindparam("node_id"))
+    .with_for_update(key_share=True, skip_locked=True)
 )
 PARTS_ON = (
     select(Job, Attempt, AttemptPart)
@@ -309,6 +315,10 @@ def _stops_by_itself(
 def _take_node(
     session: Session, node: Node, beat: Heartbeat, *, dirty: set[int], now: datetime, bells: Bells
 ) -> None:
+    inventory = cleaned(beat.inventory.model_dump(mode="json"))
+    is_new = bool(dirty) or not node.clean or inventory != node.inventory
+    if not is_new and _can_wait(session, node, beat, now=now):
+        return
     if beat.boot_id != node.boot_id and node.boot_id:
         note(
             session,
@@ -325,7 +335,6 @@ def _take_node(
     node.peer_address = clean_text(beat.peer_address)
     node.telemetry = beat.telemetry.model_dump(mode="json")
     node.last_seen_at = now
-    inventory = cleaned(beat.inventory.model_dump(mode="json"))
     if inventory != node.inventory:
         node.inventory = inventory
         node.sharing = beat.inventory.sharing or Sharing.NONE
@@ -343,6 +352,23 @@ def _take_node(
             actor=node.id,
         )
         bells.scheduler = True
+
+
+def _can_wait(session: Session, node: Node, beat: Heartbeat, *, now: datetime) -> bool:
+    """Return True if the next heartbeat may write what this one says, and the row is not free.
+
+    Bookings of a node lock its row in turn: in the minute in which a window opens, a heartbeat that
+    tells nothing new would wait for all of them.
+    """
+    written = (node.boot_id, node.incarnation, node.peer_address)
+    return (
+        written == (beat.boot_id, beat.incarnation, clean_text(beat.peer_address))
+        and node.state is not NodeState.PENDING
+        and node.unreachable_since is None
+        and node.last_seen_at is not None
+        and now - node.last_seen_at < UNWRITTEN
+        and session.scalar(IF_FREE, {"node_id": node.id}) is None
+    )
 
 
 def _take_inventory(session: Session, node: Node, beat: Heartbeat, *, now: datetime) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import structlog
@@ -23,6 +24,7 @@ from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind
 from core.tables.people import User
+from tests.api.first_rows import FirstRows
 from tests.api.shapes import INVENTORY, heartbeat
 from tests.api.yard import Yard, make_yard
 
@@ -100,7 +102,9 @@ def yard(database: Database) -> Yard:
 
 
 class running_world:
-    """Start an application, make its people, enrol its node; stop it at the end."""
+    """Start an application, give it people and a node that is ready; stop it at the end."""
+
+    made: ClassVar[dict[bool, tuple[FirstRows, dict[str, str]]]] = {}  # by `with_node`
 
     def __init__(self, settings: ApiSettings, *, with_node: bool = True) -> None:
         self.with_node = with_node
@@ -108,22 +112,14 @@ class running_world:
         self.process: Process = self.app.state.process
 
     def __enter__(self) -> World:
-        tokens = {
-            name: add_person(self.process.database, name, role)
-            for name, role in (
-                ("ann", Role.USER),
-                ("bob", Role.USER),
-                ("stefan", Role.STAFF),
-                ("ada", Role.ADMIN),
-            )
-        }
-        if self.with_node:
-            tokens["box"] = enrol(self.app, self.process.database, "box")
+        if self.with_node in self.made:
+            rows, tokens = self.made[self.with_node]
+            rows.write(self.process.database)
+        else:
+            tokens = self._make()
+            self.made[self.with_node] = FirstRows.read(self.process.database), tokens
         clients = {name: client(self.app, token) for name, token in tokens.items()}
         nobody = client(self.app, None)
-        if self.with_node:
-            answer = clients["box"].post("/v1/node/heartbeat", json=heartbeat())
-            assert answer.status_code == 200, answer.text
         return World(
             app=self.app,
             process=self.process,
@@ -133,8 +129,25 @@ class running_world:
             admin=clients["ada"],
             node=clients.get("box", nobody),
             nobody=nobody,
-            tokens=tokens,
+            tokens=dict(tokens),
         )
+
+    def _make(self) -> dict[str, str]:
+        database = self.process.database
+        tokens = {
+            name: add_person(database, name, role)
+            for name, role in (
+                ("ann", Role.USER),
+                ("bob", Role.USER),
+                ("stefan", Role.STAFF),
+                ("ada", Role.ADMIN),
+            )
+        }
+        if self.with_node:
+            tokens["box"] = enrol(self.app, database, "box")
+            answer = client(self.app, tokens["box"]).post("/v1/node/heartbeat", json=heartbeat())
+            assert answer.status_code == 200, answer.text
+        return tokens
 
     def __exit__(self, *_: object) -> None:
         self.process.ringer.close()

@@ -1,13 +1,17 @@
 """The node protocol: observed sets up, desired sets down, everything stored exactly once."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from api.nodes.heartbeat import UNWRITTEN
 from core.base.clock import utc_now
 from core.jobs import attempts
+from core.leases.leases import lock_nodes
 from core.states import Outcome
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.nodes import Node
@@ -57,6 +61,18 @@ def state_of(world: World, job_id: str) -> str:
     return str(world.ann.get(f"/v1/jobs/{job_id}").json()["state"])
 
 
+def node_id(world: World) -> str:
+    with world.database.read() as session:
+        return session.scalars(select(Node.id)).one()
+
+
+def last_seen(world: World) -> datetime:
+    with world.database.read() as session:
+        seen = session.scalars(select(Node.last_seen_at)).one()
+        assert seen is not None
+        return seen
+
+
 def test_a_node_is_ready_after_its_first_heartbeat_and_its_hardware_names_its_class(
     world: World,
 ) -> None:
@@ -65,6 +81,36 @@ def test_a_node_is_ready_after_its_first_heartbeat_and_its_hardware_names_its_cl
     assert node["reachable"] is True
     assert node["hardware"]["slots"] == 2
     assert node["free_at"] is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_heartbeat_without_news_does_not_wait_for_bookings(world: World) -> None:
+    before = last_seen(world)
+    with world.database.write() as booking:
+        lock_nodes(booking, [node_id(world)])
+        beat(world)
+        assert last_seen(world) == before, "the next heartbeat writes it"
+    beat(world)
+    assert last_seen(world) > before
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("news", ["dirty", "restarted", "not written for long"])
+def test_a_heartbeat_with_news_waits_for_its_turn(world: World, news: str) -> None:
+    changes = {"dirty": {"clean": False}, "restarted": {"incarnation": "another"}}.get(news, {})
+    if news == "not written for long":
+        with world.database.write() as session:
+            node = session.get_one(Node, node_id(world))
+            node.last_seen_at = utc_now() - 2 * UNWRITTEN
+    before = last_seen(world)
+    with ThreadPoolExecutor(1) as pool:
+        with world.database.write() as booking:
+            lock_nodes(booking, [node_id(world)])
+            waiting = pool.submit(beat, world, **changes)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.2)
+        waiting.result(30)
+    assert last_seen(world) > before
 
 
 def test_an_order_for_a_part_of_a_node_says_how_many_slots_there_are(world: World) -> None:
