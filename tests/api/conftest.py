@@ -11,11 +11,13 @@ from typing import ClassVar
 import pytest
 import structlog
 from fastapi import FastAPI
+from pwdlib.hashers.argon2 import Argon2Hasher
 from sqlalchemy import QueuePool
 from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.files.store import Store
+from api.web import passwords
 from api.web.credentials import issue_link, issue_token
 from api.web.process import Process
 from core.base.clock import utc_now
@@ -65,6 +67,16 @@ def plain_log() -> None:
     structlog.configure(
         processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()]
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cheap_passwords() -> Iterator[None]:
+    """A hash is meant to be dear to guessers, not to tests: sign_in/test_passwords.py has it so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "Argon2Hasher", lambda: Argon2Hasher(1, 64, 1))
+        passwords._hasher.cache_clear()
+        yield
+    passwords._hasher.cache_clear()
 
 
 @pytest.fixture

@@ -139,6 +139,7 @@ def kill_amid(server: Server, yard: Yard, number: int) -> Killed:
                 except DBAPIError:
                     seen.lost.append(key)
                     assert time.monotonic() < deadline
+                    time.sleep(0.2)  # the server needs the cores to come back
                     continue
                 if seen.answers >= THREADS:
                     seen.under_way.set()

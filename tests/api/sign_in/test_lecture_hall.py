@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pwdlib.hashers.argon2 import Argon2Hasher
 from sqlalchemy import insert
 
-from api.web import passwords
+from api.web.passwords import hash_password
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.tables.kinds import Role
@@ -19,8 +18,6 @@ from tests.api.sign_in.test_oidc import browser, there
 
 PEOPLE = 191
 PASSWORD = "a sentence for all of us"
-# A hash says itself how dear it is, and this one is cheap to verify: costs are not the question.
-CHEAP = Argon2Hasher(time_cost=1, memory_cost=64, parallelism=1).hash(PASSWORD)
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def add_course(world: World) -> None:
             "id": f"user_{number}",
             "name": f"s{number}",
             "role": Role.USER,
-            "password_hash": CHEAP,
+            "password_hash": hash_password(PASSWORD),
             "created_at": utc_now(),
             "attributes": {},
             "zone": "UTC",
@@ -86,11 +83,7 @@ def test_all_get_in_at_the_first_try_by_single_sign_on(hall: World) -> None:
         assert (answer.status_code, answer.headers["location"]) == (303, "/nodes"), number
 
 
-def test_all_set_their_first_passwords_by_link_or_invitation(
-    hall: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(passwords, "Argon2Hasher", lambda: Argon2Hasher(1, 64, 1))
-    passwords._hasher.cache_clear()
+def test_all_set_their_first_passwords_by_link_or_invitation(hall: World) -> None:
     for number in range(30):
         link = hall.admin.post(f"/v1/users/s{number}/password-link").json()["secret"]
         body = {"secret": link, "password": "mine and nobody else's"}
@@ -98,7 +91,6 @@ def test_all_set_their_first_passwords_by_link_or_invitation(
         invite = hall.admin.post("/v1/invites", json={}).json()["secret"]
         answer = {"secret": invite, "name": f"new{number}", "password": PASSWORD}
         assert hall.nobody.post("/v1/invites/accept", json=answer).status_code == 201
-    passwords._hasher.cache_clear()
 
 
 def test_guesses_of_one_name_are_held_and_the_rest_gets_in(hall: World) -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from strategies.plan import rules
 from strategies.plan.catalog import SPMD, TECHNIQUES, engine_path
 from strategies.plan.layout import AXES, Layout
-from strategies.plan.planner import Plan, plan
+from strategies.plan.planner import Plan, plan, resolve
 from strategies.plan.promise import FLOAT32_INSIDE
 from strategies.plan.rules.layout import DEGREE_FIELDS
 from strategies.plan.spec import (
@@ -146,9 +147,15 @@ class Split:
         spec = self.spec(variant, **changes)
         return plan(spec, nodes=1, ranks_per_node=self.ranks, hardware=HARDWARE)
 
+    def problems(self, variant: Variant, **changes: Any) -> set[str]:
+        """Codes of the planner's rules that forbid it: without estimates, which take longer."""
+        spec = self.spec(variant, compile=False, **changes)
+        asked = resolve(spec, nodes=1, ranks_per_node=self.ranks, hardware=HARDWARE)
+        return {problem.code for rule in rules.ALL for problem in rule(asked)}
+
     @cached_property
     def legal_variants(self) -> list[Variant]:
-        return [variant for variant in VARIANTS if self.plan(variant).runnable]
+        return [variant for variant in VARIANTS if not self.problems(variant)]
 
 
 def is_torch(strategy: Strategy) -> bool:
@@ -192,8 +199,7 @@ def all_splits(among: Iterable[Layout]) -> Iterator[Split]:
 
 def takes_degrees(split: Split) -> bool:
     """Whether its strategy has all the axes in use; most have not, and no variant changes it."""
-    codes = {problem.code for problem in split.plan(Variant()).problems}
-    return "degree_not_supported" not in codes
+    return "degree_not_supported" not in split.problems(Variant())
 
 
 def fit(strategy: Strategy, layout: Layout) -> tuple[bool, int]:
