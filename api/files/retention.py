@@ -42,7 +42,7 @@ from core.process.claims import claim, holds, take_over
 from core.reasons import ReasonCode
 from core.states import TERMINAL_JOB
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, Dataset, Model, StoredFile
-from core.tables.jobs import Attempt, Job
+from core.tables.jobs import Attempt, Job, JobInput
 from core.tables.notices import Notice
 from core.tables.scripts import CodeArchive
 from core.tables.telemetry import LogChunk, MetricChunk
@@ -317,7 +317,10 @@ def named_files(session: Session) -> set[str]:
         .join(Attempt, Attempt.id == CheckpointPart.attempt_id)
         .where(Attempt.files_kept.is_(False))  # other nodes of the attempt may still bring theirs
     )
-    for files in (*models, *checkpoints, *parts):
+    inputs = session.scalars(
+        select(JobInput.files).join(Job, Job.id == JobInput.job_id).where(waiting)
+    )
+    for files in (*models, *checkpoints, *parts, *inputs):
         named |= {str(file["sha256"]) for file in files}
     return named
 

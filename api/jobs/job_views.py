@@ -6,7 +6,15 @@ from datetime import datetime, timedelta
 from sqlalchemy import Row, and_, bindparam, select
 from sqlalchemy.orm import Session
 
-from api.jobs.schemas import AttemptView, JobView, PlaceView, PreflightCheck, PreflightView
+from api.jobs.inputs import inputs_of
+from api.jobs.schemas import (
+    AttemptView,
+    JobInputView,
+    JobView,
+    PlaceView,
+    PreflightCheck,
+    PreflightView,
+)
 from api.web.identity import Person
 from core.base.errors import Conflict, NotFound
 from core.leases.adjacent import stopped_with
@@ -72,6 +80,7 @@ def job_views(
 ) -> list[JobView]:
     """Return the views of rows of `JOBS_WITH_CONTEXT`."""
     places = places_of(session, [attempt for _, _, _, _, attempt, _, _ in rows if attempt])
+    inputs = inputs_of(session, [row[0] for row in rows])
     return [
         _job_view(
             job,
@@ -82,6 +91,7 @@ def job_views(
             node,
             stopped_with(session, lease) if lease else None,
             places[attempt.id] if attempt else [],
+            inputs.get(job.id, []),
         )
         for job, user, study, agenda, attempt, node, lease in rows
     ]
@@ -111,6 +121,7 @@ def _job_view(
     node: str | None,
     lease: Lease | None,
     places: Sequence[PlaceView],
+    inputs: Sequence[JobInputView],
 ) -> JobView:
     spec, plan = stored_spec(job.spec), stored_plan(job.plan)
     is_read = spec is not None and plan is not None
@@ -142,6 +153,7 @@ def _job_view(
             "used_s": job.used_s,
             "certificate": job.certificate,
             "result": job.result,
+            "inputs": inputs,
             "created_at": job.created_at,
             "started_at": job.started_at,
             "finished_at": job.finished_at,

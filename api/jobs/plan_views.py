@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from api.jobs.inputs import input_view
 from api.jobs.plan_cache import PlanOnClass
 from api.jobs.schemas import ClassPlan, PlanView
 from api.jobs.submission import PlannedSpec
@@ -43,6 +44,7 @@ def plan_view(
         predicted_finish=finish,
         lease_end=ends,
         reason=reason,
+        inputs=[input_view(one) for one in planned.inputs],
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field, computed_field
 
 from api.web.schemas import Body, Moment, View
+from core.spec.inputs import InputKind
 from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan
 from core.states import TERMINAL_JOB, AttemptState, Desired, JobState, Outcome
 from strategies.plan.run_directory import RankMemory, Result
@@ -38,6 +39,25 @@ class AccuracyView(View):
     rows: list[AccuracyRow]
 
 
+class JobInputView(View):
+    """An input of a script, by its exact bytes."""
+
+    kind: InputKind
+    name: str
+    """Name by which the program asks for it."""
+    source: str
+    """Name of the dataset or model at submission, or the checkpoint as job_.../step-N."""
+    source_id: str
+    path: str
+    """Path of its folder inside the sandbox."""
+    variable: str
+    """Environment variable that holds the path."""
+    sha256: str
+    """SHA-256 of what `sha256sum` prints for its files, sorted by path."""
+    size: int
+    files: int
+
+
 class PlanView(View):
     """The plan on every node class that the job may run on; `chosen` is the class where it would
     go."""
@@ -51,6 +71,8 @@ class PlanView(View):
     """Moment at which jobs in the lease that the spec names are stopped."""
     reason: str
     """Explanation in words: where and when the job would start, or why it cannot."""
+    inputs: list[JobInputView] = Field(default_factory=list)
+    """Inputs of a script, as they would be resolved now."""
 
 
 class PlaceView(View):
@@ -110,6 +132,8 @@ class JobView(View):
     """Comparison of the first steps with one rank; null unless the spec asks for it and they are
     done."""
     result: Result | None
+    inputs: list[JobInputView] = Field(default_factory=list)
+    """Inputs of a script, resolved when the job was submitted."""
     created_at: Moment
     started_at: Moment | None
     finished_at: Moment | None

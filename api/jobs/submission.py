@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from api.files.storage_use import require_room
+from api.jobs.inputs import ResolvedInput, input_view, insert_inputs, resolve_inputs
 from api.jobs.job_views import (
     show_job,
 )
@@ -65,6 +66,7 @@ class PlannedSpec:
     dataset_id: str | None
     model_id: str | None
     plans: Sequence[PlanOnClass]
+    inputs: Sequence[ResolvedInput] = ()
 
     @property
     def chosen(self) -> PlanOnClass | None:
@@ -107,12 +109,14 @@ def read_spec(text: SpecText) -> AnyJobSpec:
 def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: str) -> PlannedSpec:
     """Plan `spec` on every node class that it may run on. Reads only.
 
-    Raises BadRequest if its dataset, model, node class or lease does not exist.
+    Raises BadRequest if its dataset, model, inputs, node class or lease do not exist.
     """
     dataset_id = model_id = None
+    inputs: Sequence[ResolvedInput] = ()
     if isinstance(spec, ScriptJobSpec):
         require_code(session, spec, user_id=user_id)
         require_secrets(session, spec, user_id=user_id)
+        inputs = resolve_inputs(session, spec, user_id=user_id)
     else:
         dataset_id = find_dataset(
             session, spec.data.dataset, user_id=user_id, model=spec.model.name
@@ -151,7 +155,9 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
             param="resources.nodes",
         )
     plans = [cache.plan(spec, offer) for offer in enough]
-    return PlannedSpec(spec=spec, dataset_id=dataset_id, model_id=model_id, plans=plans)
+    return PlannedSpec(
+        spec=spec, dataset_id=dataset_id, model_id=model_id, plans=plans, inputs=inputs
+    )
 
 
 def require_runnable(planned: PlannedSpec) -> PlanOnClass:
@@ -197,8 +203,10 @@ def insert_job(
 ) -> JobView:
     """Queue the job. The caller writes the rows of a study or an agenda."""
     spec = planned.spec
-    if isinstance(spec, ScriptJobSpec):
-        require_code(session, spec, user_id=owner.id)  # it may have been deleted meanwhile
+    inputs: Sequence[ResolvedInput] = ()
+    if isinstance(spec, ScriptJobSpec):  # what it names may have been deleted meanwhile
+        require_code(session, spec, user_id=owner.id)
+        inputs = resolve_inputs(session, spec, user_id=owner.id)
     steps = spec.training.steps if isinstance(spec, JobSpec) else 0
     values: dict[str, Any] = {
         "id": new_id(IdKind.JOB),
@@ -234,6 +242,7 @@ def insert_job(
         message="Submitted.",
         actor=owner.id,
     )
+    insert_inputs(session, values["id"], inputs)
     return JobView(
         id=values["id"],
         name=spec.name,
@@ -261,6 +270,7 @@ def insert_job(
         used_s=0,
         certificate=None,
         result=None,
+        inputs=[input_view(one) for one in inputs],
         created_at=now,
         started_at=None,
         finished_at=None,

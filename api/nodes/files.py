@@ -11,7 +11,7 @@ from api.web.process import Process
 from core.base.errors import Conflict
 from core.states import LIVE_ATTEMPT
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
-from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.jobs import Attempt, AttemptPart, Job, JobInput
 
 
 def keep_file(session: Session, _: Bells, incoming: storage.IncomingFile) -> None:
@@ -47,7 +47,8 @@ def has_files_to_bring(session: Session, node: NodeIdentity) -> bool:
 
 
 def needed(session: Session, node: NodeIdentity) -> set[str]:
-    """Return the hashes of datasets, code, models and checkpoints of a node's live attempts."""
+    """Return the hashes of the files that a node's live attempts read: datasets, code, models,
+    checkpoints, inputs."""
     here = select(AttemptPart.attempt_id).where(
         AttemptPart.node_id == node.id, AttemptPart.ended_at.is_(None)
     )
@@ -74,7 +75,13 @@ def needed(session: Session, node: NodeIdentity) -> set[str]:
         .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
         .where(live, Job.code_sha256.is_not(None))
     )
-    folders = [*models, *checkpoints]
+    inputs = session.scalars(
+        select(JobInput.files)
+        .join(Attempt, Attempt.job_id == JobInput.job_id)
+        .join(Job, (Job.id == Attempt.job_id) & (Job.epoch == Attempt.epoch))
+        .where(live)
+    )
+    folders = [*models, *checkpoints, *inputs]
     return {*datasets, *(sha256 for sha256 in code if sha256)} | {
         file["sha256"] for files in folders for file in files
     }

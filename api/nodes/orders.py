@@ -20,7 +20,7 @@ from core.spec.spec import (
 )
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome, Phase
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
-from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.jobs import Attempt, AttemptPart, Job, JobInput
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.wire.messages import (
@@ -28,6 +28,7 @@ from core.wire.messages import (
     Deadlines,
     FileRef,
     Gang,
+    InputFiles,
     Observed,
     Order,
     Orders,
@@ -142,6 +143,7 @@ def _order(
         dataset_format=_format(dataset, spec),
         model=_model_files(session, job),
         code=_code(session, job),
+        inputs=_inputs(session, job, spec),
         resume=_resume(session, attempt),
         deadlines=until,
         stop=stop,
@@ -215,6 +217,22 @@ def _model_files(session: Session, job: Job) -> list[FileRef]:
     model = session.get(Model, job.model_id)
     assert model is not None
     return [FileRef.model_validate(file) for file in model.files]
+
+
+def _inputs(session: Session, job: Job, spec: AnyJobSpec) -> list[InputFiles]:
+    if not isinstance(spec, ScriptJobSpec) or not spec.inputs:
+        return []
+    rows = session.scalars(
+        select(JobInput).where(JobInput.job_id == job.id).order_by(JobInput.position)
+    )
+    return [
+        InputFiles(
+            kind=row.kind,
+            name=row.name,
+            files=[FileRef.model_validate(file) for file in row.files],
+        )
+        for row in rows
+    ]
 
 
 def _resume(session: Session, attempt: Attempt) -> Resume | None:

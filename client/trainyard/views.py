@@ -1157,6 +1157,26 @@ class Invite(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobInput(View):
+    """An input of a script, by its exact bytes."""
+
+    kind: str
+    name: str
+    """Name by which the program asks for it."""
+    source: str
+    """Name of the dataset or model at submission, or the checkpoint as job_.../step-N."""
+    source_id: str
+    path: str
+    """Path of its folder inside the sandbox."""
+    variable: str
+    """Environment variable that holds the path."""
+    sha256: str
+    """SHA-256 of what `sha256sum` prints for its files, sorted by path."""
+    size: int
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result(View):
     """Content of result.json: the end of the run, by rank 0.
 
@@ -1233,6 +1253,8 @@ class Job(View):
     finished_at: datetime | None
     is_final: bool
     """True once the job has ended for good."""
+    inputs: tuple[JobInput, ...] = ()
+    """Inputs of a script, resolved when the job was submitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1675,6 +1697,8 @@ class PlanAnswer(View):
     """Moment at which jobs in the lease that the spec names are stopped."""
     reason: str
     """Explanation in words: where and when the job would start, or why it cannot."""
+    inputs: tuple[JobInput, ...] = ()
+    """Inputs of a script, as they would be resolved now."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from core.spec.inputs import MAX_INPUTS, Input, require_apart
 from core.spec.script import Script, ScriptPlan
 from strategies.plan.planner import DOES_NOT_FIT, Plan
 from strategies.plan.spec import SpecPart, TrainSpec
@@ -146,6 +148,12 @@ class ScriptJobSpec(JobTerms):
     """A job that runs a script of its owner's."""
 
     script: Script
+    inputs: Annotated[
+        tuple[Input, ...],
+        AfterValidator(require_apart),
+        Field(max_length=MAX_INPUTS, exclude_if=lambda named: not named),
+    ] = ()
+    """Datasets, models and checkpoints that the script reads: each is a read-only folder inside."""
 
 
 AnyJobSpec = JobSpec | ScriptJobSpec

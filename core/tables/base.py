@@ -13,6 +13,7 @@ from sqlalchemy import JSON, BigInteger, Integer, MetaData, Text
 from sqlalchemy.orm import DeclarativeBase
 
 from core.database.database import EnumText, UtcDateTime
+from core.spec.inputs import InputKind
 from core.states import (
     AttemptState,
     Desired,
@@ -53,6 +54,7 @@ ENUMS: tuple[type[StrEnum], ...] = (
     AppointmentState,
     AttemptState,
     Desired,
+    InputKind,
     JobState,
     LeaseKind,
     LeaseState,

@@ -2,9 +2,19 @@
 
 from datetime import datetime
 
-from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    String,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
+from core.spec.inputs import InputKind
 from core.states import AttemptState, Desired, JobState, Outcome, Phase
 from core.tables.base import Base, Document, Serial, one_of
 from strategies.plan.trust.scaling import StudyKind
@@ -71,6 +81,29 @@ class Job(Base):
     """
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+class JobInput(Base):
+    """An input of a script's job, resolved to exact files when the job was submitted."""
+
+    __tablename__ = "job_inputs"
+    __table_args__ = (CheckConstraint(one_of("kind", InputKind), name="kind"),)
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    """Position in the spec, from 0."""
+    kind: Mapped[InputKind]
+    name: Mapped[str]
+    """Name by which the program asks for it."""
+    source_id: Mapped[str]
+    """Id of the dataset, model or checkpoint, which may be deleted by now."""
+    source: Mapped[str]
+    """Name of the dataset or model, or `JOB/step-N`, when the job was submitted."""
+    sha256: Mapped[str] = mapped_column(String(64))
+    """`core.spec.inputs.tree_sha256` of its files."""
+    size: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[list[Document]] = mapped_column(JSON)
+    """`core.wire.messages.FileRef` of each file."""
 
 
 class Study(Base):

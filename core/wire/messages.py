@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.spec.inputs import HubName, InputKind
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
 from core.states import GpuHealth, Outcome, Phase, Sharing
@@ -306,6 +307,15 @@ class Gang(Message):
     """True when every node is ready: start the ranks."""
 
 
+class InputFiles(Message):
+    """An input of a program, with its exact files."""
+
+    kind: InputKind
+    name: HubName
+    """Name by which the program asks for it."""
+    files: list[FileRef] = Field(min_length=1)
+
+
 class Order(Message):
     """Desired state of one attempt on this node."""
 
@@ -331,6 +341,8 @@ class Order(Message):
     """The files of the uploaded model that training starts from."""
     code: FileRef | None = None
     """Archive with the code of a script."""
+    inputs: list[InputFiles] = Field(default=[], exclude_if=lambda named: not named)
+    """Inputs of a script. Left out of the answer if empty: older workers do not know the field."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None

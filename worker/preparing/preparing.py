@@ -1,4 +1,4 @@
-"""Preparation of an attempt: dataset, model, checkpoint on this node's disk, then plan.json, last.
+"""Preparation of an attempt: the files that it reads on this node's disk, then plan.json, last.
 
 Runs in a thread of its own per attempt, because a download may take long; the heartbeat goes on
 meanwhile and shows `message`. A permanent failure becomes an exit record `start_failed`.
@@ -6,8 +6,7 @@ meanwhile and shows `message`. A permanent failure becomes an exit record `start
 
 import os
 import threading
-from collections.abc import Callable
-from hashlib import sha256
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,9 +14,10 @@ import structlog
 
 from core.base import tracing
 from core.base.clock import boot_s
+from core.spec.inputs import InputKind
 from core.spec.script import Script
 from core.states import Outcome
-from core.wire.messages import FileRef, Order, Resume, Secrets
+from core.wire.messages import FileRef, InputFiles, Order, Resume, Secrets
 from strategies.plan.built_in.datasets import prepare
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import (
@@ -34,6 +34,7 @@ from worker.api_client import ApiClient, DamagedFile, RequestRefused, Unreachabl
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id
 from worker.preparing.proven import needs_preflight
+from worker.scripts.inputs import InputMount, file_entry, folder_entry, let_read, mount_of
 from worker.scripts.preparing_script import CannotStart, ScriptHost, script_run
 from worker.scripts.script_run import ScriptRun
 from worker.shipping.cache import touch
@@ -41,6 +42,8 @@ from worker.shipping.cache import touch
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 FETCH_TRIES = 3  # of one file that arrives damaged
 GIB = 1 << 30
+FETCHING: dict[Path, threading.Lock] = {}
+"""Lock of each file of the cache that was ever fetched by this process."""
 
 log = structlog.get_logger()
 Fetched = TypeVar("Fetched")
@@ -117,19 +120,15 @@ class Preparation(threading.Thread):
     def _script(self) -> ScriptRun:
         code = self.order.code
         assert code is not None
-        archive = self.folder.cache / f"sha256-{code.sha256}"
-        if not archive.exists():
-            self.message = f"Fetching the code ({size_text(code.size)})."
-            self._fetch(code, archive)
-        touch(archive)
         return script_run(
             self.order,
             self.attempt,
-            archive,
+            self._cached_file(code, "the code"),
             host=self.host,
             gpu_devices=self.gpu_devices,
             cache=self.folder.cache,
             resume_from=self._checkpoint(),
+            inputs=tuple(self._input(one) for one in self.order.inputs),
             fetch_secrets=self._secrets,
             tell=self._tell,
             cancelled=self.cancelled.is_set,
@@ -153,31 +152,58 @@ class Preparation(threading.Thread):
                 return prepare(spec.data.dataset, self.folder.cache)
             except ValueError as error:
                 raise CannotStart(Outcome.BAD_DATA, str(error)) from error
-        cached = self.folder.cache / f"sha256-{file.sha256}"
-        touch(cached)
-        if not cached.exists():
-            self.message = f"Fetching the dataset ({size_text(file.size)})."
-            self._fetch(file, cached)
-        return cached
+        return self._cached_file(file, "the dataset")
 
     def _model(self) -> str | None:
         """Return the folder of the initial model, named by content so that a node fetches it
         once."""
         files = self.order.model
-        if not files:
-            return None
-        told = sorted((file.path, file.sha256) for file in files)
-        folder = self.folder.cache / f"model-{sha256(repr(told).encode()).hexdigest()}"
-        folder.mkdir(exist_ok=True)
-        touch(folder)
+        return str(self._cached_folder(files, "the model")) if files else None
+
+    def _input(self, one: InputFiles) -> InputMount:
+        """Return the mount of a script's input, whose files are on this disk now."""
+        if one.kind is InputKind.DATASET:
+            entry = self._cached_file(one.files[0], f"the input {one.name}")
+        else:
+            entry = self._cached_folder(one.files, f"the input {one.name}")
+        let_read(entry)
+        return mount_of(self.folder.cache, one)
+
+    def _cached_file(self, file: FileRef, what: str) -> Path:
+        """Return the cache entry of a file, fetched unless it is there."""
+        entry = file_entry(self.folder.cache, file.sha256)
+        touch(entry)
+        if not entry.exists():
+            self.message = f"Fetching {what} ({size_text(file.size)})."
+            self._fetch_once(file, entry)
+        return entry
+
+    def _cached_folder(self, files: Sequence[FileRef], what: str) -> Path:
+        """Return the cache entry of a folder of files, each fetched unless it is there."""
+        entry = folder_entry(self.folder.cache, files)
+        entry.mkdir(exist_ok=True)
+        touch(entry)
         total, ready = sum(file.size for file in files), 0
         for file in files:
-            self.message = f"Fetching the model: {size_text(ready)} of {size_text(total)}."
-            target = folder / file.path
-            if not target.exists():  # a file has its final name only once it is complete
-                self._fetch(file, target)
+            self.message = f"Fetching {what}: {size_text(ready)} of {size_text(total)}."
+            self._fetch_once(file, entry / file.path)
             ready += file.size
-        return str(folder)
+        return entry
+
+    def _fetch_once(self, file: FileRef, target: Path) -> None:
+        """Fetch a file of the cache unless it is there; attempts that need the same one wait for
+        each other."""
+        if target.exists():  # a file has its final name only once it is complete
+            return
+        lock = FETCHING.setdefault(target, threading.Lock())
+        while not lock.acquire(timeout=FIRST_PAUSE_S):
+            if self.cancelled.is_set():
+                raise CannotStart(Outcome.CANCELLED, "The job was stopped before it started.")
+        try:
+            if not target.exists():
+                self._fetch(file, target)
+        finally:
+            lock.release()
 
     def _checkpoint(self) -> str | None:
         """Return the checkpoint to resume from: of an earlier attempt on this node, or fetched."""

@@ -19,6 +19,7 @@ from core.wire.messages import Order, Secrets
 from strategies.plan.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.scripts.environments import CannotBuild, build, requirements_of
+from worker.scripts.inputs import InputMount
 from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
 from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptLimits, ScriptRun
@@ -52,11 +53,12 @@ def script_run(
     gpu_devices: tuple[int, ...],
     cache: Path,
     resume_from: str | None,
+    inputs: tuple[InputMount, ...],
     fetch_secrets: Callable[[], Secrets],
     tell: Callable[[str], None],
     cancelled: Callable[[], bool],
 ) -> ScriptRun:
-    """Return plan.json of a script whose archive is on this disk.
+    """Return plan.json of a script whose archive and inputs are on this disk.
 
     `gpu_devices` are the numbers of the device files of its GPUs.
 
@@ -103,6 +105,7 @@ def script_run(
         resume_from=resume_from,
         resume_step=0 if order.resume is None else order.resume.step,
         gpus=gpu_devices,
+        inputs=inputs,
     )
 
 

@@ -28,6 +28,7 @@ from worker.ranks.launch import MASTER, PASSED_PREFIXES, fabric_variables, in_ch
 from worker.ranks.process_tree import MARK, descendants
 from worker.ranks.tracebacks import traceback_error
 from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay
+from worker.scripts.inputs import variables
 from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.sandbox import Box, Fellows
 from worker.scripts.sandbox_users import SandboxUser, take_user
@@ -150,6 +151,7 @@ class ScriptLauncher:
             binds.append((Path(run.environment_folder), ENVIRONMENT, False))
         if run.resume_from is not None:
             binds.append((Path(run.resume_from), "/job/resume", False))
+        binds += [(Path(mount.entry), mount.inside, False) for mount in run.inputs]
         for rank in self.start_order.global_ranks:
             logs = self.attempt.rank_logs(rank)
             logs.mkdir(parents=True, exist_ok=True)
@@ -256,6 +258,7 @@ class ScriptLauncher:
             **self.network_variables(),
             "TRAINYARD_RUN": "/job/run",
             "TRAINYARD_OUTPUT": "/job/output",
+            **variables(self.run.inputs),
         }
         instances = [uuid for uuid in self.start_order.gpus if uuid.startswith(MIG)]
         if instances:  # CUDA finds no MIG instance by itself

@@ -17,6 +17,7 @@ from core.spec.script import Script
 from core.wire.messages import Secrets
 from strategies.plan.run_directory import METRICS
 from worker.attempts import Attempt, StateFile, read_model
+from worker.scripts.inputs import InputMount
 from worker.scripts.masking import Masks
 from worker.scripts.sandbox import Level
 
@@ -54,6 +55,7 @@ class ScriptRun(StateFile):
     resume_from: str | None = None
     resume_step: int = 0
     gpus: tuple[int, ...] = ()
+    inputs: tuple[InputMount, ...] = ()
 
 
 @dataclass(frozen=True)

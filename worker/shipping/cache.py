@@ -1,7 +1,7 @@
-"""Cache of datasets, models, environments and compiled kernels on this node, trimmed to a size:
-least recently used goes first.
+"""Cache of datasets, models, inputs, environments and compiled kernels on this node, trimmed to a
+size: least recently used goes first.
 
-Entries that an attempt on this node trains on stay, however large they are.
+Entries that an attempt on this node reads stay, however large they are.
 """
 
 import os
@@ -15,6 +15,7 @@ import structlog
 
 from strategies.plan.run_directory import RunPlan
 from worker.attempts import NodeFolder, read_model
+from worker.scripts.inputs import mount_of
 from worker.scripts.script_run import ScriptRun
 
 SETTLED_S = 3600.0  # a younger entry may be for an attempt that has no plan yet
@@ -24,8 +25,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """File of a dataset or an archive, folder of a model, environment of a script, or all compiled
-    kernels."""
+    """File of a dataset or an archive, folder of a model or checkpoint, environment of a script, or
+    all compiled kernels."""
 
     path: Path
     size: int
@@ -72,7 +73,12 @@ def _entries(cache: Path) -> Iterator[CacheEntry]:
 def _needed(folder: NodeFolder) -> set[Path]:
     needed = set()
     for attempt in folder.all_attempts():
-        if attempt.exit.exists() or not attempt.plan.exists():
+        if attempt.exit.exists():
+            continue
+        order = attempt.order()
+        if order is not None:  # from before the first file is looked for until the end
+            needed |= {Path(mount_of(folder.cache, one).entry) for one in order.inputs}
+        if not attempt.plan.exists():
             continue
         start = attempt.start()
         if start is not None and start.script:

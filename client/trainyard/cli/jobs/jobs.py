@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.jobs.scripts import script_facts
+from trainyard.cli.jobs.scripts import input_text, script_facts
 from trainyard.cli.jobs.verifying import VERDICTS
 from trainyard.cli.output import (
     AsJson,
@@ -153,6 +153,7 @@ def _show_job(job: Job) -> None:
             ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} {job.plan.unit}/s"),
             ("plan", f"{job.plan.strategy} on {counted(job.plan.world_size, 'rank')}"),
             *script_facts(job.spec),
+            *((f"input {one.name}", input_text(one)) for one in job.inputs),
             ("certificate", job.certificate and VERDICTS.get(job.certificate.verdict)),
             ("wall time", f"{duration(job.used_s)} used of {duration(job.wall_time_s)}"),
             ("stops at", moment(job.stops_at) if job.stops_at else None),

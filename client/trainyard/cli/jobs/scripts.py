@@ -15,6 +15,7 @@ from trainyard.cli.session import connect
 from trainyard.errors import BadInput
 from trainyard.inert import one_line
 from trainyard.packing import PackedCode, pack, pack_files
+from trainyard.views import JobInput
 from trainyard.wording import counted, moment, size
 
 secrets_app = typer.Typer(no_args_is_help=True, help="Values that only your own scripts see.")
@@ -39,6 +40,7 @@ class ScriptOptions:
     requirements: str | None
     environment: Sequence[str]
     secrets: Sequence[str]
+    inputs: Sequence[str]
     yes: bool
 
     def given(self) -> list[str]:
@@ -50,6 +52,7 @@ class ScriptOptions:
             "--requirements": self.requirements,
             "--env": self.environment,
             "--secret": self.secrets,
+            "--input": self.inputs,
             "--yes": self.yes,
         }
         return [option for option, value in named.items() if value]
@@ -172,6 +175,25 @@ def script_facts(spec: Mapping[str, Any]) -> list[tuple[str, object]]:
         ("requirements", script.get("requirements")),
         ("secrets", ", ".join(script.get("secrets") or ())),
     ]
+
+
+def input_text(one: JobInput) -> str:
+    """Return `dataset rows, 1.2 MiB, 3f2a...`: a resolved input with its hash."""
+    return f"{one.kind} {one.source}, {size(one.size)}, {one.sha256}"
+
+
+def named_input(text: str) -> dict[str, str]:
+    """Return the `inputs` entry for `dataset=rows` or `dataset=rows,name=lab/rows`."""
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        field, equals, value = part.partition("=")
+        if not equals or field in fields:
+            raise BadInput(
+                f"--input {text}: write dataset=NAME, model=NAME or checkpoint=JOB/step-N, and "
+                "after a comma, if the program uses another name, name=OWNER/NAME."
+            )
+        fields[field] = value
+    return fields
 
 
 def download_code(

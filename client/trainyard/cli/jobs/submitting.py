@@ -10,7 +10,7 @@ import typer
 from trainyard import Trainyard
 from trainyard.cli.jobs.following import follow_job
 from trainyard.cli.jobs.planning import read_job
-from trainyard.cli.jobs.scripts import ScriptOptions, script_job
+from trainyard.cli.jobs.scripts import ScriptOptions, named_input, script_job
 from trainyard.cli.output import AsJson, print_json, print_json_line, say
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
@@ -134,6 +134,15 @@ def submit(
         list[str] | None,
         typer.Option(help="Name of one of your secrets.", rich_help_panel=SCRIPT),
     ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="dataset=NAME, model=NAME or checkpoint=JOB/step-N that the program reads; "
+            ",name=OWNER/NAME is its name inside. Repeat it for several.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None,
     yes: Annotated[
         bool,
         typer.Option("--yes", "-y", help="Send many files without asking.", rich_help_panel=SCRIPT),
@@ -156,6 +165,7 @@ def submit(
         requirements=requirements,
         environment=env or [],
         secrets=secret or [],
+        inputs=inputs or [],
         yes=yes,
     )
     text = None if script is not None else _job_text(words or [], options)
@@ -191,8 +201,11 @@ def _submit_script(
 ) -> Job:
     if terms.wall_time is None:
         raise BadInput("--wall-time: give the maximum running time, such as 20min or 1h 30min.")
+    inputs = [named_input(text) for text in options.inputs]
     said = script_job(client, script, options, arguments)
     fields = {field: value for field, value in terms.fields().items() if value is not None}
+    if inputs:
+        fields["inputs"] = inputs
     return client.jobs.create({"name": script.stem, "script": said, **fields})
 
 

@@ -1,0 +1,176 @@
+"""Inputs of scripts' jobs: from the names in a spec to exact files, and their views."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.files.owned import Owned
+from api.jobs.schemas import JobInputView
+from core.base.errors import BadRequest
+from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
+from core.spec.spec import ScriptJobSpec
+from core.tables.files import Checkpoint, Dataset, Model
+from core.tables.jobs import Job, JobInput
+from core.wire.messages import FileRef
+from strategies.plan.built_in.datasets import BUILT_IN
+
+MOST_LISTED = 8
+EXTENSIONS = {"text": "txt", "jsonl": "jsonl", "npz": "npz"}
+
+
+@dataclass(frozen=True)
+class ResolvedInput:
+    """An input, and the files that it consists of."""
+
+    kind: InputKind
+    name: str
+    """Name by which the program asks for it."""
+    source_id: str
+    source: str
+    """Name by which people know it."""
+    files: Sequence[FileRef]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def sha256(self) -> str:
+        return tree_sha256((file.path, file.sha256) for file in self.files)
+
+
+def resolve_inputs(
+    session: Session, spec: ScriptJobSpec, *, user_id: str
+) -> Sequence[ResolvedInput]:
+    """Return the inputs of a job with their files, in the order of the spec.
+
+    Raises BadRequest with the field and what there is, if the user can read no such input.
+    """
+    return [
+        FINDERS[one.kind](session, one, f"inputs.{number}.{one.kind}", user_id)
+        for number, one in enumerate(spec.inputs)
+    ]
+
+
+def insert_inputs(session: Session, job_id: str, inputs: Sequence[ResolvedInput]) -> None:
+    """Insert the rows of a new job's inputs."""
+    session.add_all(
+        JobInput(
+            job_id=job_id,
+            position=position,
+            kind=one.kind,
+            name=one.name,
+            source_id=one.source_id,
+            source=one.source,
+            sha256=one.sha256,
+            size=one.size,
+            files=[file.model_dump(mode="json") for file in one.files],
+        )
+        for position, one in enumerate(inputs)
+    )
+
+
+def inputs_of(session: Session, jobs: Sequence[Job]) -> Mapping[str, list[JobInputView]]:
+    """Map job id -> the views of its inputs, for those of `jobs` that have some."""
+    having = [job.id for job in jobs if isinstance(job.spec, dict) and job.spec.get("inputs")]
+    found: dict[str, list[JobInputView]] = {}
+    if not having:
+        return found
+    rows = session.scalars(
+        select(JobInput)
+        .where(JobInput.job_id.in_(having))
+        .order_by(JobInput.job_id, JobInput.position)
+    )
+    for row in rows:
+        found.setdefault(row.job_id, []).append(input_view(row))
+    return found
+
+
+def input_view(one: ResolvedInput | JobInput) -> JobInputView:
+    """Return the view of an input."""
+    return JobInputView(
+        kind=one.kind,
+        name=one.name,
+        source=one.source,
+        source_id=one.source_id,
+        path=folder(one.name),
+        variable=variable(one.name),
+        sha256=one.sha256,
+        size=one.size,
+        files=len(one.files),
+    )
+
+
+def _dataset(session: Session, one: Input, param: str, user_id: str) -> ResolvedInput:
+    if one.source in BUILT_IN:
+        raise BadRequest(
+            f"{param}: {one.source} is built in: each node makes it by itself, so it has no exact "
+            "bytes. Upload a dataset of your own.",
+            code="built_in_dataset",
+            param=param,
+        )
+    found = _owned(session, Dataset, one, param, user_id)
+    path = f"data.{EXTENSIONS[found.format]}"
+    file = FileRef(path=path, sha256=found.sha256, size=found.size)
+    return ResolvedInput(one.kind, one.inner_name, found.id, found.name, [file])
+
+
+def _model(session: Session, one: Input, param: str, user_id: str) -> ResolvedInput:
+    found = _owned(session, Model, one, param, user_id)
+    files = [FileRef.model_validate(file) for file in found.files]
+    return ResolvedInput(one.kind, one.inner_name, found.id, found.name, files)
+
+
+def _checkpoint(session: Session, one: Input, param: str, user_id: str) -> ResolvedInput:
+    job_id, _, step = one.source.partition("/step-")
+    job = session.get(Job, job_id)
+    if job is None or job.user_id != user_id:
+        raise BadRequest(f"{param}: you have no job {job_id}.", code="unknown_job", param=param)
+    kept = session.scalars(
+        select(Checkpoint)
+        .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
+        .order_by(Checkpoint.step.desc(), Checkpoint.epoch.desc())
+    ).all()
+    found = next((each for each in kept if each.step == int(step)), None)
+    if found is None:
+        steps = list(dict.fromkeys(f"step-{each.step}" for each in kept))
+        raise BadRequest(
+            f"{param}: {job.name} has no checkpoint of step {int(step):,}. It has "
+            f"{_listed(steps)}.",
+            code="unknown_checkpoint",
+            param=param,
+        )
+    files = [FileRef.model_validate(file) for file in found.files]
+    return ResolvedInput(one.kind, one.inner_name, found.id, one.source, files)
+
+
+FINDERS = {
+    InputKind.DATASET: _dataset,
+    InputKind.MODEL: _model,
+    InputKind.CHECKPOINT: _checkpoint,
+}
+
+
+def _owned(session: Session, table: type[Owned], one: Input, param: str, user_id: str) -> Owned:
+    """Return the user's dataset or model of this name or id."""
+    own = table.user_id == user_id, table.deleted_at.is_(None)
+    found = session.scalars(
+        select(table).where(*own, (table.name == one.source) | (table.id == one.source))
+    ).first()
+    if found is None:
+        names = session.scalars(
+            select(table.name).where(*own).order_by(table.name).limit(MOST_LISTED + 1)
+        ).all()
+        raise BadRequest(
+            f"{param}: you have no {one.kind} {one.source!r}. You have {_listed(names)}.",
+            code=f"unknown_{one.kind}",
+            param=param,
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = " and more" if len(names) > MOST_LISTED else ""
+    return (", ".join(names[:MOST_LISTED]) or "none") + more
