@@ -55,11 +55,11 @@ check: $(INSTALLED)  ## Lint, types, import contracts, first words of docstrings
 
 test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
 	@$(BIN)/python -m tests.install
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
 	@$(BIN)/python -m tests.install
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --hypothesis-profile new-cases
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --hypothesis-profile new-cases
 
 openapi: $(INSTALLED)  ## Write docs/openapi.json and the client's views from the server's schemas
 	$(BIN)/python -m api.write_openapi

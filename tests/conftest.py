@@ -35,22 +35,32 @@ settings.register_profile("new-cases", deadline=None)
 settings.load_profile("same-cases")
 
 WAITING = Path(__file__).parent / "worker"
+PLATFORM = Path(__file__).parent / "spine"
 AS_FILES = "STRATEGY FILE_COPY"  # by way of the log, a copy takes twice as long
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Heavy tests share one xdist worker: on two cores they must not run beside each other.
+    """Tests that take both cores run one after another within their group, in one xdist worker.
 
-    On PostgreSQL races are heavy; where one person asks it is as light as SQLite. Beside the heavy
-    ones, which xdist begins first, run those that mostly wait for a process; what takes a core is
-    left for when both workers are free.
+    So do those on one platform, which would otherwise be started in each worker. On PostgreSQL
+    races are heavy; where one person asks it is as light as SQLite. xdist begins with the groups;
+    beside them run first those that mostly wait for a process, and what takes a core is left for
+    when there is one free.
     """
     items.sort(key=lambda item: WAITING not in item.path.parents)
     for item in items:
-        heavy = {"gloo", "browser"} | ({"race"} if "postgresql" in item.nodeid else set())
-        if any(item.get_closest_marker(name) for name in heavy):
-            item.add_marker(pytest.mark.xdist_group("heavy"))
+        group = _group(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _group(item: pytest.Item) -> str | None:
+    if item.get_closest_marker("gloo"):
+        return "platform" if PLATFORM in item.path.parents else "ranks"
+    if item.get_closest_marker("browser"):
+        return "browser"
+    return "races" if item.get_closest_marker("race") and "postgresql" in item.nodeid else None
 
 
 def pytest_collection_finish() -> None:

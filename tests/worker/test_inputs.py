@@ -1,8 +1,6 @@
 """Inputs of a script: there before it starts, one copy on the node, read-only, never evicted."""
 
 import os
-import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +14,7 @@ from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
 from tests.worker.scripts import output_of, script_order
 from worker.scripts.inputs import mount_of
-from worker.scripts.sandbox import Box, Level, find_level, why_not
-from worker.scripts.sandbox_users import user_for_a_while
+from worker.scripts.sandbox import Level, why_not
 from worker.shipping.cache import trim
 
 ROWS = b'{"text": "one"}\n{"text": "two"}\n'
@@ -156,39 +153,6 @@ def make_old() -> Callable[[Path], None]:
         os.utime(entry, (day_ago, day_ago))
 
     return make
-
-
-def test_mounts_cost_less_than_50_ms_when_the_bytes_are_there(tmp_path: Path) -> None:
-    """Eight inputs against none, in turns; the median of the differences."""
-    level = find_level().level
-    if level is None:
-        pytest.skip(find_level().reason)
-    tmp_path.chmod(0o755)
-    entries = [tmp_path / f"files-{number}" for number in range(8)]
-    for entry in entries:
-        entry.mkdir()
-        (entry / "weights").write_bytes(bytes(1 << 20))
-    binds = [(entry, f"/job/inputs/lab/{entry.name}", False) for entry in entries]
-    with user_for_a_while() as uid:
-
-        def start(shown: list[tuple[Path, str, bool]]) -> float:
-            box = Box(
-                folder=tmp_path / "box",
-                command=["/bin/true"],
-                environment={"PATH": "/usr/bin:/bin"},
-                working_folder="/",
-                binds=shown,
-                uid=uid,
-            )
-            command, told = box.launch(level)
-            began = time.perf_counter()
-            subprocess.run(command, input=told, check=True, env={}, cwd="/")
-            return time.perf_counter() - began
-
-        start(binds)
-        costs = [start(binds) - start([]) for _ in range(9)]
-    cost_ms = 1000 * statistics.median(costs)
-    assert cost_ms < 50, f"eight inputs cost {cost_ms:.1f} ms"
 
 
 def test_a_mount_is_named_by_content_and_shared_with_recipes(tmp_path: Path) -> None:
