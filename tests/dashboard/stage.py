@@ -805,6 +805,11 @@ def _add_llama(stage: Stage, session: Session, now: datetime) -> None:
     columns["max_active_gib"] = np.minimum(20.4, 18 + np.arange(done) / 400)
     columns["exposed_comm_time_s"] = np.asarray(columns["look_time_s"]) * 0.13
     phases(columns, {"weights": 1.5, "gradients": 3.0, "optimizer": 3.0, "rest": 12.4})
+    for expert in range(4):
+        columns[f"router/load/expert-{expert}"] = 0.25 + 0.02 * np.sin(
+            np.arange(done) / 99 + expert
+        )
+    columns["val/accuracy"] = 1 - np.exp(-np.arange(done) / 2000)
     add_metrics(session, attempt, columns)
     for rank in range(1, 16):
         waits_s = 0.02 if rank == 11 else step_s * (0.13 + 0.01 * math.sin(rank))

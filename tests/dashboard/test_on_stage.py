@@ -164,6 +164,21 @@ def test_a_loss_to_reach_is_typed_and_the_times_follow(stage: Stage, page: Page)
     assert legend.inner_text().startswith("GPU-hours")
 
 
+def test_any_number_that_the_jobs_log_is_compared(stage: Stage, page: Page) -> None:
+    page.goto(address(stage, COMPARED))
+    chart = page.locator("[data-chart=metric]")
+    chart.locator("canvas").wait_for()
+    offered = page.locator("[data-metric] option").all_inner_texts()
+    assert {"loss", "lr", "mfu"} <= set(offered)
+    assert offered == sorted(offered)
+    page.get_by_label("Metric", exact=True).select_option("lr")
+    told = chart.locator("[data-legend]")
+    wait_for(lambda: "e-" in told.inner_text(), what="the learning rates, as 3.0e-5")
+    assert chart.locator(".plot").get_attribute("aria-label") == "lr by step of every job"
+    assert chart.locator("[data-legend] .key").count() == 4
+    assert page.input_value("[data-metric]") == "lr"
+
+
 def test_a_report_is_written_opened_downloaded_and_checked(stage: Stage, page: Page) -> None:
     page.goto(f"/jobs/{stage.jobs['homework-4-ddp']}")
     page.click("#head button:has-text('Report')")
@@ -224,6 +239,31 @@ def test_charts_go_by_tokens_or_time_and_are_zoomed_together(stage: Stage, page:
     page.keyboard.press("-")
     page.keyboard.press("-")
     assert page.locator("[data-zoom-out]").is_hidden()
+
+
+def test_every_logged_key_has_a_chart_in_the_section_of_its_prefix(
+    stage: Stage, page: Page
+) -> None:
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    page.locator("#logged").wait_for()
+    groups = page.locator(".logged-group summary strong").all_inner_texts()
+    assert groups == ["router", "val", "Others"]
+    assert page.locator(".logged-group summary span").all_inner_texts()[:2] == ["4", "1"]
+    charts = page.locator("#logged figure")
+    keys = charts.evaluate_all("figures => figures.map((one) => one.dataset.key)")
+    assert not {"loss", "lr", "time", "before_forward_weights_gib"} & set(keys), "these have one"
+    accuracy = page.locator('figure[data-key="val/accuracy"]')
+    assert accuracy.locator("canvas").count() == 0, "out of sight, nothing is drawn"
+    page.click("[data-x=tokens]")
+    accuracy.scroll_into_view_if_needed()
+    accuracy.locator("canvas").wait_for()
+    assert accuracy.locator("[data-legend] span >> nth=0").inner_text().startswith("M tokens")
+    search = page.get_by_label("Find a metric by its name")
+    search.fill("LOAD 3")
+    assert page.locator("#logged figure:visible h3").all_inner_texts() == ["router/load/expert-3"]
+    search.fill("perplexity")
+    assert page.locator("#logged .logged-group:visible").count() == 0
+    assert "no metric of this name" in page.inner_text("[data-logged-none]")
 
 
 def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(

@@ -1,7 +1,9 @@
-// Several jobs in the same charts: loss by step and by cost, and distance from the first job.
+// Several jobs in the same charts: loss by step and by cost, distance from the first job, and any
+// other number that they log.
 import { askIfThere } from "../api.js";
 import { Chart } from "../charts/chart.js";
 import { resampled, Series } from "../charts/series.js";
+import { find, make } from "../elements.js";
 import { decimal } from "../formats.js";
 import { follow } from "../lists.js";
 import { ring } from "../looks.js";
@@ -63,6 +65,14 @@ const byDistance = new Chart(figure("apart"), apart, {
   },
 });
 byDistance.isLog = true;
+const chosen = new Series();
+const metric = find("metric");
+/** @type {Set<string>} */
+const logged = new Set(); // keys that any of the jobs has logged
+const byMetric = new Chart(figure("metric"), chosen, {
+  counted,
+  kind: { unit: metric.value, format: decimal, series: lines(jobs) },
+});
 
 /**
  * @param {number} from
@@ -129,6 +139,26 @@ function drawSteps() {
   if (others.length) byDistance.draw();
 }
 
+function drawMetric() {
+  for (const job of jobs) {
+    const { steps: at, values } = column(job, metric.value);
+    put(chosen, job.id, at, values);
+  }
+  byMetric.kind.unit = metric.value;
+  byMetric.plot.setAttribute("aria-label", `${metric.value} by step of every job`);
+  byMetric.redraw();
+  byMetric.draw();
+}
+
+// Offer the keys that the jobs have logged; the chosen one stays.
+function offerKeys() {
+  const keys = [...logged].sort();
+  if (keys.length === metric.children.length) return;
+  const before = metric.value;
+  metric.replaceChildren(...keys.map((key) => make("option", { text: key, value: key })));
+  metric.value = keys.includes(before) ? before : keys[0];
+}
+
 function drawSpent() {
   const found = jobs.map((job) => ({ job, xs: places(job) }));
   const last = Math.max(...found.map(({ xs }) => xs.findLast((value) => value !== null) ?? 0));
@@ -157,15 +187,20 @@ async function readOne(job, way) {
   const shown = await askIfThere(address, way);
   if (!shown) return false;
   const { step, state, is_final: isFinal } = shown;
-  if (states.get(job.id) === `${step} ${state}`) return false;
+  const key = metric.value; // another one may be chosen meanwhile
+  const stamp = `${step} ${state} ${key}`;
+  if (states.get(job.id) === stamp) return false;
+  const keys = encodeURIComponent(`${KEYS},${key}`);
   const found = await askIfThere(
-    `${address}/metrics?keys=${KEYS}&rank=0&resolution=${RESOLUTION}`,
+    `${address}/metrics?keys=${keys}&rank=0&resolution=${RESOLUTION}`,
     way,
   );
-  if (!found) return false;
+  const all = await askIfThere(`${address}/metrics?rank=0&resolution=2`, way);
+  if (!found || !all) return false;
+  for (const one of all.series) logged.add(one.key);
   read.set(job.id, new Map(found.series.map((one) => [one.key, one])));
-  states.set(job.id, `${step} ${state}`);
-  if (isFinal) over.add(job.id);
+  states.set(job.id, stamp);
+  if (isFinal && key === metric.value) over.add(job.id);
   return true;
 }
 
@@ -176,6 +211,8 @@ async function look(way) {
   if (changed.some(Boolean)) {
     drawSteps();
     drawSpent();
+    offerKeys();
+    drawMetric();
     tell();
   }
 }
@@ -221,6 +258,10 @@ for (const button of rows) {
   });
 }
 showFields(false);
+metric.addEventListener("change", () => {
+  over.clear(); // all are read again, with this key
+  ring(["list"], { isAsked: true });
+});
 target.addEventListener("input", () => {
   target.dataset.own = "yes";
   tell();
@@ -235,10 +276,10 @@ document.addEventListener("keydown", (event) => {
     event.target.closest("input, select, textarea")
   )
     return;
-  for (const chart of [byStep, bySpent]) chart.lift(jobs[index].id);
+  for (const chart of [byStep, bySpent, byMetric]) chart.lift(jobs[index].id);
 });
 addEventListener("themechange", () => {
-  for (const chart of [byStep, bySpent, byDistance]) chart.redraw();
+  for (const chart of [byStep, bySpent, byDistance, byMetric]) chart.redraw();
 });
 follow(["jobs"], look);
 ring(["list"], { isAsked: true });

@@ -8,6 +8,7 @@ import { reads, redraw, ring, SPREAD_MS } from "../looks.js";
 import { announce } from "../page.js";
 import { drawCharts, endCharts } from "./job_charts.js";
 import { address, isLive, known, lastStep, series } from "./known.js";
+import { drawLogged } from "./logged.js";
 import { Logs } from "./logs.js";
 import { Ranks } from "./ranks.js";
 import { tell, track } from "./tiles.js";
@@ -25,6 +26,7 @@ let drawing = 0;
 function draw() {
   clearTimeout(drawing);
   drawing = 0;
+  drawLogged();
   drawCharts();
   tell();
 }

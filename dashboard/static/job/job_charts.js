@@ -85,26 +85,34 @@ const AXES = {
     },
   },
 };
+/** @type {Axis} */
+let axis = AXES.step;
 const axisButtons = document.querySelectorAll("[data-x]");
 for (const button of axisButtons) {
   button.addEventListener("click", () => {
     for (const one of axisButtons) one.setAttribute("aria-pressed", String(one === button));
     zoom(null);
-    for (const chart of charts) chart.setAxis(AXES[button.dataset.x]);
+    axis = AXES[button.dataset.x];
+    for (const chart of charts) chart.setAxis(axis);
   });
 }
 
 // All charts of one x are zoomed together.
 const zoomOut = document.querySelector("[data-zoom-out]");
+/** @type {Range | null} */
+let zoomed = null;
 /** @param {Range | null} range */
 function zoom(range) {
+  zoomed = range;
   zoomOut.hidden = !range;
   for (const chart of charts) if (!chart.kind.isOwnX) chart.zoomTo(range);
 }
-for (const chart of charts) {
+/** @param {Chart} chart */
+function shareZoom(chart) {
   chart.onZoom = zoom;
   chart.plot.addEventListener("dblclick", () => zoom(null));
 }
+charts.forEach(shareZoom);
 zoomOut.addEventListener("click", () => {
   zoom(null);
   lossChart.plot.focus();
@@ -113,6 +121,28 @@ zoomOut.addEventListener("click", () => {
 addEventListener("themechange", () => {
   for (const chart of charts) chart.redraw();
 });
+
+/**
+ * Draw a chart from now on, with the axis and the zoom of the others.
+ * @param {Chart} chart
+ */
+export function join(chart) {
+  if (charts.includes(chart)) return;
+  if (!chart.u) shareZoom(chart);
+  charts.push(chart);
+  chart.setAxis(axis);
+  chart.draw();
+  chart.zoomTo(zoomed);
+}
+
+/**
+ * Draw a chart no more.
+ * @param {Chart} chart
+ */
+export function part(chart) {
+  const at = charts.indexOf(chart);
+  if (at >= 0) charts.splice(at, 1);
+}
 
 export function drawCharts() {
   readPhases();
