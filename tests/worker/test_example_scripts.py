@@ -1,15 +1,20 @@
 """Every script of examples/scripts trains on a node, in its sandbox."""
 
 import importlib.util
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
+from core.spec.inputs import InputKind
 from core.states import Outcome
-from core.wire.messages import StopOrder
+from core.wire.messages import InputFiles, StopOrder
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order
+from tests.worker.test_libraries import LLAMA
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scripts"
 pytestmark = pytest.mark.gloo
@@ -104,3 +109,34 @@ def test_the_example_trains_on_two_ranks(
         return
     assert len(losses(api, "job_script")) >= 15
     assert losses(api, "job_script")[-1] < losses(api, "job_script")[0]
+
+
+@pytest.mark.slow
+def test_a_llama_and_its_rows_are_found_by_their_names(api: FakeApi, node: Node) -> None:
+    node.start()
+    text = "".join(f'{{"text": "row {n} of the rows"}}\n' for n in range(50))
+    weight = np.zeros((256, 16), np.float32)
+    weights = save({"model.embed_tokens.weight": weight}, metadata={"format": "pt"})
+    named = [
+        InputFiles(
+            kind=InputKind.MODEL,
+            name="lab/tiny-llama",
+            files=[
+                api.add_file("config.json", json.dumps(LLAMA).encode()),
+                api.add_file("model.safetensors", weights),
+            ],
+        ),
+        InputFiles(
+            kind=InputKind.DATASET,
+            name="lab/rows",
+            files=[api.add_file("data.jsonl", text.encode())],
+        ),
+    ]
+    name = "fine_tune_llama.py"
+    files = {name: (EXAMPLES / name).read_text()}
+    key = api.order(script_order(api, files, entry=name, arguments=["--steps", "20"], inputs=named))
+    record = api.wait_for_exit(key, within_s=170)
+    assert record.outcome is Outcome.SUCCEEDED, (record, output_of(api))
+    api.wait_for(lambda: (o := api.observed(key)) is not None and o.kept)
+    assert losses(api, "job_script")[-1] < losses(api, "job_script")[0] - 0.5
+    assert {file.path for file in api.artifacts[key]} >= {"config.json", "model.safetensors"}

@@ -19,6 +19,7 @@ from core.spec.script import Script
 from core.states import Outcome
 from core.wire.messages import FileRef, InputFiles, Order, Resume, Secrets
 from strategies.plan.built_in.datasets import prepare
+from strategies.plan.data.corpus import BadData
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import (
     BadCheckpoint,
@@ -34,6 +35,7 @@ from worker.api_client import ApiClient, DamagedFile, RequestRefused, Unreachabl
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id
 from worker.preparing.proven import needs_preflight
+from worker.scripts.idx_files import write_idx
 from worker.scripts.inputs import InputMount, file_entry, folder_entry, let_read, mount_of
 from worker.scripts.preparing_script import CannotStart, ScriptHost, script_run
 from worker.scripts.script_run import ScriptRun
@@ -42,8 +44,8 @@ from worker.shipping.cache import touch
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 FETCH_TRIES = 3  # of one file that arrives damaged
 GIB = 1 << 30
-FETCHING: dict[Path, threading.Lock] = {}
-"""Lock of each file of the cache that was ever fetched by this process."""
+MAKING: dict[Path, threading.Lock] = {}
+"""Lock of each entry of the cache that was ever made by this process."""
 
 log = structlog.get_logger()
 Fetched = TypeVar("Fetched")
@@ -167,7 +169,16 @@ class Preparation(threading.Thread):
         else:
             entry = self._cached_folder(one.files, f"the input {one.name}")
         let_read(entry)
-        return mount_of(self.folder.cache, one)
+        mount = mount_of(self.folder.cache, one)
+        if mount.images is not None:
+            images = Path(mount.images)
+            touch(images)
+            try:
+                self._once(images, lambda: write_idx(entry, images))
+            except BadData as error:
+                raise CannotStart(Outcome.BAD_DATA, f"The input {one.name} {error}.") from error
+            let_read(images)
+        return mount
 
     def _cached_file(self, file: FileRef, what: str) -> Path:
         """Return the cache entry of a file, fetched unless it is there."""
@@ -191,17 +202,21 @@ class Preparation(threading.Thread):
         return entry
 
     def _fetch_once(self, file: FileRef, target: Path) -> None:
-        """Fetch a file of the cache unless it is there; attempts that need the same one wait for
+        """Fetch a file of the cache unless it is there."""
+        self._once(target, lambda: self._fetch(file, target))
+
+    def _once(self, target: Path, make: Callable[[], None]) -> None:
+        """Make an entry of the cache unless it is there; attempts that need the same one wait for
         each other."""
-        if target.exists():  # a file has its final name only once it is complete
+        if target.exists():  # it has its final name only once it is complete
             return
-        lock = FETCHING.setdefault(target, threading.Lock())
+        lock = MAKING.setdefault(target, threading.Lock())
         while not lock.acquire(timeout=FIRST_PAUSE_S):
             if self.cancelled.is_set():
                 raise CannotStart(Outcome.CANCELLED, "The job was stopped before it started.")
         try:
             if not target.exists():
-                self._fetch(file, target)
+                make()
         finally:
             lock.release()
 

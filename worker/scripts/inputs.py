@@ -11,6 +11,9 @@ from pathlib import Path
 from core.spec.inputs import InputKind, folder, tree_sha256, variable
 from core.wire.messages import FileRef, InputFiles
 from worker.attempts import StateFile
+from worker.scripts.idx_files import torchvision_class
+
+NPZ = ".npz"
 
 
 class InputMount(StateFile):
@@ -24,10 +27,26 @@ class InputMount(StateFile):
     inside: str
     """Path of the entry inside: of the input's folder, or of the only file in it."""
     files: tuple[FileRef, ...]
+    images: str | None = None
+    """Path in the cache of the same images as torchvision reads them, if they are named like one of
+    its datasets."""
 
     @property
     def folder(self) -> str:
         return folder(self.name)
+
+    @property
+    def images_inside(self) -> str | None:
+        """Path inside of the folder that torchvision is given the parent of."""
+        return f"{self.folder}/{torchvision_class(self.name)}" if self.images else None
+
+    @property
+    def binds(self) -> list[tuple[Path, str]]:
+        """Pairs of cache entry and path inside."""
+        pairs = [(Path(self.entry), self.inside)]
+        if self.images is not None and self.images_inside is not None:
+            pairs.append((Path(self.images), f"{self.images_inside}/raw"))
+        return pairs
 
 
 def file_entry(cache: Path, sha256: str) -> Path:
@@ -42,14 +61,21 @@ def folder_entry(cache: Path, files: Sequence[FileRef]) -> Path:
 
 def mount_of(cache: Path, one: InputFiles) -> InputMount:
     """Return the mount of an input, present in the cache or not."""
-    inside = folder(one.name)
+    inside, images = folder(one.name), None
     if one.kind is InputKind.DATASET:
         [file] = one.files
         entry, inside = file_entry(cache, file.sha256), f"{inside}/{file.path}"
+        if file.path.endswith(NPZ) and torchvision_class(one.name) is not None:
+            images = str(cache / f"idx-{file.sha256}")
     else:
         entry = folder_entry(cache, one.files)
     return InputMount(
-        kind=one.kind, name=one.name, entry=str(entry), inside=inside, files=tuple(one.files)
+        kind=one.kind,
+        name=one.name,
+        entry=str(entry),
+        inside=inside,
+        files=tuple(one.files),
+        images=images,
     )
 
 

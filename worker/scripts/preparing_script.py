@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,13 @@ from strategies.plan.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.scripts.environments import CannotBuild, build, requirements_of
 from worker.scripts.inputs import InputMount
+from worker.scripts.library_folders import (
+    HUB_INDEX,
+    HUB_SOURCE,
+    link_images,
+    make_links,
+    write_index,
+)
 from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
 from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptLimits, ScriptRun
@@ -78,13 +85,15 @@ def script_run(
         )
     folders = ScriptFolders(attempt)
     shutil.rmtree(folders.path, ignore_errors=True)
-    for folder in (*folders.own, folders.box):
+    for folder in (*folders.own, folders.box, folders.hub):
         folder.mkdir(parents=True)
     try:
         unpack(archive, folders.code)
     except BadArchive as error:
         raise CannotStart(Outcome.START_FAILED, f"The code was refused: {error}.") from error
     _place_sdk(folders, script.launcher)
+    if inputs:
+        _place_inputs(folders, inputs)
     environment = None
     if script.requirements is not None:
         environment = _environment(
@@ -93,7 +102,11 @@ def script_run(
     require_launcher(script, environment)
     if script.secrets:
         _write_secrets(attempt, fetch_secrets())
-    for readable in (folders.sdk, *(() if resume_from is None else (Path(resume_from),))):
+    for readable in (
+        folders.sdk,
+        folders.hub,
+        *(() if resume_from is None else (Path(resume_from),)),
+    ):
         _let_read(readable)
     return ScriptRun(
         script=script,
@@ -120,6 +133,14 @@ def _place_sdk(folders: ScriptFolders, launcher: ScriptLauncher) -> None:
     shutil.copyfile(Path(found.submodule_search_locations[0]) / "run.py", package / "run.py")
     folders.rank.write_text(ALONE if launcher == "python" else RANK)
     folders.rank.chmod(0o755)
+
+
+def _place_inputs(folders: ScriptFolders, inputs: Sequence[InputMount]) -> None:
+    """Link the inputs from where libraries look for them, and place the hub that serves them."""
+    make_links(folders.libraries, inputs)
+    link_images(folders.code, inputs)
+    write_index(folders.hub / HUB_INDEX, inputs)
+    shutil.copyfile(HUB_SOURCE, folders.hub / HUB_SOURCE.name)
 
 
 def _environment(

@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -67,6 +67,17 @@ class Fellows:
 
 
 @dataclass(frozen=True)
+class LoopbackService:
+    """Program that serves the script on loopback, inside and with the script's rights.
+
+    It inherits a listening socket, whose descriptor is its last argument.
+    """
+
+    port: int
+    command: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Box:
     """One sandbox: what it shows beside the system, and the command that runs in it."""
 
@@ -88,6 +99,7 @@ class Box:
     """User that it runs as if the worker is root; else the worker's own user, without rights."""
     fellows: Fellows | None = None
     """Network with other sandboxes; None: nobody else is on its network."""
+    service: LoopbackService | None = None
     on_host_network: bool = False
     """True if it has the host's network with its RDMA devices, as an administrator allowed."""
 
@@ -106,6 +118,7 @@ class Box:
         told: dict[str, object] = {
             "mounts": None,
             "network": self._network(),
+            "service": None if self.service is None else asdict(self.service),
             "limits": dict(self.limits),
             "may_set_affinity": self.may_set_affinity,
             "uid": self.uid,

@@ -8,6 +8,7 @@ script's.
     mounts     without bubblewrap: the view inside, built here
     limits     resource limits by name
     network    for a script on several nodes its address, and the socket to its relay; else null
+    service    port on loopback, and the program that serves the script there; else null
     may_set_affinity   false if the script must stay on the processors that it starts on
     uid, gid   user that the script runs as if the worker is root; else null
     command, environment, folder
@@ -74,6 +75,8 @@ def main() -> int:
         interface = None if network is None else make_interface(network)
         if wanted["mounts"] is not None:
             build(wanted["mounts"])
+        service = wanted["service"]
+        listening = None if service is None else listen(service["port"])
         if interface is not None:
             meet(interface, network["descriptor"])
         lock(
@@ -83,6 +86,8 @@ def main() -> int:
             may_set_affinity=wanted["may_set_affinity"],
         )
         os.chdir(wanted["folder"])
+        if listening is not None:
+            serve(service["command"], listening)
         child = start(wanted["command"], wanted["environment"])
     except OSError as error:
         sys.stderr.write(f"The sandbox can't be built: {error}\n")
@@ -208,6 +213,21 @@ def meet(interface: int, descriptor: int) -> None:
         os.close(interface)
         if not outside.recv(1):
             raise OSError(errno.ENOTCONN, "the other nodes could not be reached")
+
+
+def listen(port: int) -> socket.socket:
+    """Listen on loopback, so that whoever connects before the service is up waits for it."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", port))
+    listening.listen(128)
+    return listening
+
+
+def serve(command: list[str], listening: socket.socket) -> None:
+    """Start the service; the socket is its alone from now on."""
+    listening.set_inheritable(True)
+    start([*command, str(listening.fileno())], {})
+    listening.close()
 
 
 def linger() -> None:

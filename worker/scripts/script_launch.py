@@ -27,6 +27,7 @@ from worker.ranks.judge import RankEvidence, codes_in_report
 from worker.ranks.launch import MASTER, PASSED_PREFIXES, fabric_variables, in_child
 from worker.ranks.process_tree import MARK, descendants
 from worker.ranks.tracebacks import traceback_error
+from worker.scripts import library_folders
 from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay
 from worker.scripts.inputs import variables
 from worker.scripts.resource_limits import ResourceLimits
@@ -151,7 +152,13 @@ class ScriptLauncher:
             binds.append((Path(run.environment_folder), ENVIRONMENT, False))
         if run.resume_from is not None:
             binds.append((Path(run.resume_from), "/job/resume", False))
-        binds += [(Path(mount.entry), mount.inside, False) for mount in run.inputs]
+        if run.inputs:
+            binds += [
+                (folders.libraries, library_folders.FOLDER, True),
+                (folders.hub, library_folders.HUB_FOLDER, False),
+            ]
+        for mount in run.inputs:
+            binds += [(entry, inside, False) for entry, inside in mount.binds]
         for rank in self.start_order.global_ranks:
             logs = self.attempt.rank_logs(rank)
             logs.mkdir(parents=True, exist_ok=True)
@@ -177,6 +184,7 @@ class ScriptLauncher:
             may_set_affinity=self.limits.may_set_affinity,
             uid=uid,
             fellows=fellows,
+            service=library_folders.hub_service() if self.has_hub else None,
             on_host_network=self.on_host_network,
         )
 
@@ -215,6 +223,11 @@ class ScriptLauncher:
         """True if the sandboxes of several nodes meet on the nodes' own network."""
         meeting = self.start_order.rendezvous
         return meeting is not None and meeting.fabric.programs == "host"
+
+    @property
+    def has_hub(self) -> bool:
+        """True if its inputs are served on loopback, which must be nobody else's."""
+        return bool(self.run.inputs) and not self.on_host_network
 
     @property
     def master(self) -> tuple[str, int]:
@@ -260,6 +273,8 @@ class ScriptLauncher:
             "TRAINYARD_OUTPUT": "/job/output",
             **variables(self.run.inputs),
         }
+        if self.run.inputs:
+            own |= library_folders.variables(has_hub=self.has_hub)
         instances = [uuid for uuid in self.start_order.gpus if uuid.startswith(MIG)]
         if instances:  # CUDA finds no MIG instance by itself
             own["CUDA_VISIBLE_DEVICES"] = ",".join(instances)
@@ -452,7 +467,7 @@ class ScriptLauncher:
             )
             write_atomically(self.attempt.result, json_bytes(result))
         # rm, not shutil: a script can nest folders deeper than Python recurses.
-        for folder in (*self.folders.own, self.folders.sdk, self.folders.box):
+        for folder in (*self.folders.own, self.folders.sdk, self.folders.hub, self.folders.box):
             subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)
 
     def _said(self) -> str:
@@ -468,10 +483,10 @@ def hand_over(folders: Iterable[Path], uid: int | None) -> None:
     """Make the script the owner of the folders it may write to, whatever the umask was."""
     for own in folders:
         for path in [own, *own.rglob("*")]:
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():  # links lead to places inside
                 path.chmod(0o755)
             if uid is not None:
-                os.chown(path, uid, uid)
+                os.chown(path, uid, uid, follow_symlinks=False)
 
 
 def disk_use(folders: list[Path]) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 sandbox/
   box/                 parts of its sandbox: /etc, an empty folder
   code output scratch run/      /job/code, /job/output, /tmp, /job/run: writable for the script
+  libraries/           /job/libraries, writable too: where libraries look for its inputs
+  hub/                 /job/hub: the hub that serves them
   sdk/trainyard/run.py          /job/sdk
   rank                          starts one rank with its logs
 """
@@ -91,7 +93,15 @@ class ScriptFolders:
     @property
     def own(self) -> tuple[Path, ...]:
         """Folders that the script may write to."""
-        return (self.code, self.output, self.scratch, self.run)
+        return (self.code, self.output, self.scratch, self.run, self.libraries)
+
+    @property
+    def libraries(self) -> Path:
+        return self.path / "libraries"
+
+    @property
+    def hub(self) -> Path:
+        return self.path / "hub"
 
     @property
     def metrics(self) -> Path:

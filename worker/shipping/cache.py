@@ -77,7 +77,8 @@ def _needed(folder: NodeFolder) -> set[Path]:
             continue
         order = attempt.order()
         if order is not None:  # from before the first file is looked for until the end
-            needed |= {Path(mount_of(folder.cache, one).entry) for one in order.inputs}
+            mounts = [mount_of(folder.cache, one) for one in order.inputs]
+            needed |= {entry for mount in mounts for entry, _ in mount.binds}
         if not attempt.plan.exists():
             continue
         start = attempt.start()
