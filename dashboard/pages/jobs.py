@@ -14,6 +14,7 @@ from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Job, Me
 
 PAGE = 25
+LOSS = "loss"
 LOOK_BACK = 100  # how many of the newest are read to count those newer than the page
 ORDERS = {
     "": "newest first",
@@ -32,6 +33,8 @@ class Filter:
     search: str
     user: str
     order: str
+    metric: str
+    """The number that a column and a small curve show: empty for the loss."""
     after: str
     """The last id of the page before; empty on the first page."""
     first: str
@@ -40,11 +43,12 @@ class Filter:
     @classmethod
     def of(cls, viewer: Viewer) -> "Filter":
         """The filter in the page's address; an unknown view is all of them."""
-        fields = ("view", "search", "user", "order", "after", "first")
+        fields = ("view", "search", "user", "order", "metric", "after", "first")
         asked = {field: viewer.query(field) for field in fields}
         view = asked["view"] if asked["view"] in VIEWS else ""
         order = asked["order"] if asked["order"] in ORDERS else ""
-        return cls(**{**asked, "view": view, "order": order})
+        metric = "" if asked["metric"] == LOSS else asked["metric"]
+        return cls(**{**asked, "view": view, "order": order, "metric": metric})
 
     def query(self) -> dict[str, str | int | list[str] | None]:
         """The same for the API."""
@@ -57,8 +61,8 @@ class Filter:
 
     def address(self, path: str = "/jobs", **changes: str) -> str:
         """A page's address with this filter, some parts changed."""
-        kept = {"view": self.view, "search": self.search, "user": self.user, "order": self.order}
-        fields = {**kept, **changes}
+        kept = ("view", "search", "user", "order", "metric")
+        fields = {**{name: getattr(self, name) for name in kept}, **changes}
         given = {name: value for name, value in fields.items() if value}
         return f"{path}?{urlencode(given)}" if given else path
 

@@ -143,6 +143,25 @@ def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Pa
     assert page.inner_text("[data-read=fastest]").startswith("ddp, ")
 
 
+def test_any_number_is_a_column_of_the_list(stage: Stage, page: Page) -> None:
+    page.goto("/jobs")
+    column = page.get_by_label("Metric of the last curve and column")
+    column.focus()
+    offered = page.locator("#metrics option")
+    wait_for(lambda: offered.count() > 1, what="the keys of the listed jobs")
+    assert "val/accuracy" in offered.evaluate_all("options => options.map((one) => one.value)")
+    column.fill("val/accuracy")
+    column.press("Enter")
+    page.wait_for_url(re.compile(r"/jobs\?.*metric=val%2Faccuracy"))
+    assert page.locator("thead th", has_text="val/accuracy").count() == 2
+    value = page.locator(f'[data-metric-value="{stage.jobs[LLAMA]}"]')
+    wait_for(lambda: value.inner_text().startswith("0.78"), what="the accuracy of the last steps")
+    others = page.locator("[data-metric-value]", has_text="\u2013")
+    assert others.count() == page.locator("[data-metric-value]").count() - 1
+    page.click("text=ended")
+    assert page.input_value("[data-metric-of-list]") == "val/accuracy"
+
+
 def test_a_loss_to_reach_is_typed_and_the_times_follow(stage: Stage, page: Page) -> None:
     page.goto(address(stage, COMPARED))
     cells = page.locator("[data-row=reach] [data-cell]")

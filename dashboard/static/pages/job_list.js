@@ -1,6 +1,8 @@
-// Selection of rows in the list of jobs, and a small curve of each job's loss. Both survive a
-// reload of the rows.
+// Selection of rows in the list of jobs, and a small curve of each job's loss, or of another number
+// that was chosen. Both survive a reload of the rows.
 import { askIfThere } from "../api.js";
+import { find, make } from "../elements.js";
+import { decimal } from "../formats.js";
 import { reads, ring } from "../looks.js";
 
 const MOST_COMPARED = 6;
@@ -33,13 +35,16 @@ bulk.querySelector("[data-bulk-clear]").addEventListener("click", () => {
 });
 tell();
 
-// ---- losses -----------------------------------------------------------------------------------
+// ---- curves -----------------------------------------------------------------------------------
 const WIDTH = 96;
 const HEIGHT = 22;
 const POINTS = 48;
 const AT_ONCE = 3;
-/** @type {Map<string, { step: number, d: string }>} */
-const paths = new Map(); // job -> {step, d}
+const MOST_ASKED = 6; // jobs whose keys are offered
+const chosen = find("metric-of-list");
+const key = chosen.getAttribute("value") || "loss";
+/** @type {Map<string, { step: number, d: string, last: number | null }>} */
+const paths = new Map(); // by job
 
 /**
  * A curve in the box of a spark, from its first to its last value; its own lowest is the bottom.
@@ -70,10 +75,18 @@ function pathOf(values) {
 // twentieth.
 function drawSparks() {
   for (const spark of document.querySelectorAll("[data-spark]")) {
-    const kept = paths.get(spark.dataset.spark);
-    if (kept) spark.firstElementChild.setAttribute("d", kept.d);
+    if (paths.has(spark.dataset.spark)) draw(spark.dataset.spark);
   }
   ring(["sparks"]);
+}
+
+/** @param {string} id */
+function draw(id) {
+  const { d, last } = paths.get(id);
+  for (const spark of document.querySelectorAll(`[data-spark="${id}"]`))
+    spark.firstElementChild.setAttribute("d", d);
+  for (const cell of document.querySelectorAll(`[data-metric-value="${id}"]`))
+    cell.textContent = decimal(last);
 }
 
 function dueSparks() {
@@ -90,14 +103,29 @@ function dueSparks() {
  */
 async function readSpark({ spark: id, step }, way) {
   const found = await askIfThere(
-    `/v1/jobs/${encodeURIComponent(id)}/metrics?keys=loss&rank=0&resolution=${POINTS}`,
+    `/v1/jobs/${encodeURIComponent(id)}/metrics?keys=${encodeURIComponent(key)}&rank=0&resolution=${POINTS}`,
     way,
   );
-  const loss = found?.series[0];
-  paths.set(id, { d: loss ? pathOf(loss.values) : "", step: Number(step) });
-  for (const spark of document.querySelectorAll(`[data-spark="${id}"]`))
-    spark.firstElementChild.setAttribute("d", paths.get(id).d);
+  const values = found?.series[0]?.values ?? [];
+  const last = values.findLast(Number.isFinite) ?? null;
+  paths.set(id, { d: pathOf(values), step: Number(step), last });
+  draw(id);
 }
+
+// Offer what the first jobs of the list have logged.
+reads("metrics", async (way) => {
+  const listed = [...document.querySelectorAll("[data-spark]")].slice(0, MOST_ASKED);
+  const answers = await Promise.all(
+    listed.map(({ dataset }) =>
+      askIfThere(`/v1/jobs/${encodeURIComponent(dataset.spark)}/metrics?rank=0&resolution=2`, way),
+    ),
+  );
+  const keys = new Set(answers.flatMap((answer) => answer?.series.map((one) => one.key) ?? []));
+  document
+    .getElementById("metrics")
+    .replaceChildren(...[...keys].sort().map((value) => make("option", { value })));
+});
+chosen.addEventListener("focus", () => ring(["metrics"], { isAsked: true }), { once: true });
 
 reads("sparks", async (way) => {
   const due = dueSparks();
