@@ -376,6 +376,22 @@ class Model:
 # ---------------------------------------------------------------------------------- the pure part
 
 
+def claim(
+    number: int, start: int, length: int, more: int, *, num_slots: int | None = None
+) -> HoursClaim:
+    """The claim of the lease of a number: it has `length` hours from `start` on, and has forfeited
+    `more` after them, later than leases with lower numbers."""
+    begins = NOON + start * HOUR
+    return HoursClaim(
+        f"lease_{number}",
+        begins,
+        held_until=begins + length * HOUR,
+        forfeited_until=begins + (length + more) * HOUR,
+        forfeited_at=NOON + number * HOUR,
+        num_slots=num_slots,
+    )
+
+
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5), st.integers(0, 5)), max_size=6))
 def test_the_charges_of_a_node_are_its_hours_that_are_held_or_forfeited(
     blocks: list[tuple[int, int, int]],
@@ -387,16 +403,7 @@ def test_the_charges_of_a_node_are_its_hours_that_are_held_or_forfeited(
             continue
         lost = set(range(start + length, start + length + more))
         held, forfeited = held | mine, forfeited | lost
-        begins = NOON + start * HOUR
-        claims.append(
-            HoursClaim(
-                f"lease_{number}",
-                begins,
-                held_until=begins + length * HOUR,
-                forfeited_until=begins + (length + more) * HOUR,
-                forfeited_at=NOON + number * HOUR,
-            )
-        )
+        claims.append(claim(number, start, length, more))
     found = charges.of(claims)
     assert sum(one.length / HOUR for one in found.values()) == len(held | forfeited)
     assert charges.of(reversed(claims)) == found
@@ -430,17 +437,7 @@ def test_no_more_slots_are_charged_at_any_moment_than_the_node_has(
             held[hour] += size
         for hour in range(start + length, start + length + more):
             forfeited.setdefault(hour, []).append((f"lease_{number}", size))
-        begins = NOON + start * HOUR
-        claims.append(
-            HoursClaim(
-                f"lease_{number}",
-                begins,
-                held_until=begins + length * HOUR,
-                forfeited_until=begins + (length + more) * HOUR,
-                forfeited_at=NOON + number * HOUR,
-                num_slots=size,
-            )
-        )
+        claims.append(claim(number, start, length, more, num_slots=size))
     charged = {one.lease_id: (one.held_until - one.start) / HOUR for one in claims}
     for hour, owners in forfeited.items():
         billed = held[hour]

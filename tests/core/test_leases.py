@@ -1,10 +1,7 @@
 """One node, one holder, at any moment: in races, at the edges of hours, after a lease shrank."""
 
 import shutil
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import combinations, count
 from pathlib import Path
 
@@ -22,48 +19,10 @@ from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
-from tests.core.people import NOW, add_node, add_user
+from tests.core.people import NOW, add_node
+from tests.core.yard import HOUR, Yard, race
 
 pytestmark = pytest.mark.race
-
-HOUR = timedelta(hours=1)
-
-
-class Yard:
-    """One user and one node."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        with database.write() as session:
-            self.user_id = add_user(session)
-            self.node_id = add_node(session).id
-
-    def take(
-        self,
-        start: datetime = NOW,
-        hours: float = 1,
-        *,
-        kind: LeaseKind = LeaseKind.BOOKED,
-        node_id: str | None = None,
-    ) -> str:
-        with self.database.write() as session:
-            return leases.take(
-                session,
-                user_id=self.user_id,
-                node=session.get_one(Node, node_id or self.node_id),
-                kind=kind,
-                start=start,
-                end=start + hours * HOUR,
-                grace_s=300,
-                now=NOW,
-                actor="t",
-                message="Taken.",
-            ).id
-
-    def holds(self) -> list[tuple[datetime, datetime]]:
-        with self.database.read() as session:
-            rows = session.scalars(select(Occupancy).where(Occupancy.live)).all()
-        return [(row.hold_start, row.hold_end) for row in rows]
 
 
 @pytest.fixture
@@ -71,23 +30,8 @@ def yard(database: Database) -> Yard:
     return Yard(database)
 
 
-def race(clients: int, take: Callable[[int], object]) -> list[object]:
-    """What each of many at once got: an id, or the error."""
-    gate = threading.Barrier(clients)
-
-    def run(number: int) -> object:
-        gate.wait(60)
-        try:
-            return take(number)
-        except HourTaken as error:
-            return error
-
-    with ThreadPoolExecutor(clients) as pool:
-        return list(pool.map(run, range(clients)))
-
-
 def test_thirty_two_clients_race_for_one_hour_and_one_wins(yard: Yard) -> None:
-    got = race(32, lambda _: yard.take())
+    got = race([yard.take] * 32)
     assert sum(isinstance(one, str) for one in got) == 1
     assert sum(isinstance(one, HourTaken) for one in got) == 31
     assert len(yard.holds()) == 1
@@ -99,7 +43,12 @@ def test_thirty_two_clients_race_for_one_hour_and_one_wins(yard: Yard) -> None:
 def test_fifty_clients_take_overlapping_blocks_and_no_two_of_the_winners_overlap(
     yard: Yard,
 ) -> None:
-    got = race(50, lambda number: yard.take(NOW + (number % 7) * HOUR, 1 + number % 3))
+    got = race(
+        [
+            lambda number=number: yard.take(None, NOW + (number % 7) * HOUR, 1 + number % 3)  # type: ignore[misc]
+            for number in range(50)
+        ]
+    )
     holds = yard.holds()
     assert len(holds) == sum(isinstance(one, str) for one in got) >= 3
     for (a_start, a_end), (b_start, b_end) in combinations(holds, 2):
@@ -107,17 +56,15 @@ def test_fifty_clients_take_overlapping_blocks_and_no_two_of_the_winners_overlap
 
 
 def test_blocks_that_touch_do_not_conflict(yard: Yard) -> None:
-    yard.take(NOW, 2)
-    yard.take(NOW + 2 * HOUR, 1)
-    yard.take(NOW - HOUR, 1)
+    yard.take(None, NOW, 2)
+    yard.take(None, NOW + 2 * HOUR, 1)
+    yard.take(None, NOW - HOUR, 1)
     assert len(yard.holds()) == 3
 
 
 def test_other_nodes_are_other_hours(yard: Yard) -> None:
-    with yard.database.write() as session:
-        other = add_node(session, "north-02").id
     yard.take()
-    yard.take(node_id=other)
+    yard.take(node_id=yard.other_id)
     assert len(yard.holds()) == 2
 
 
@@ -125,15 +72,15 @@ def test_other_nodes_are_other_hours(yard: Yard) -> None:
 def test_every_kind_of_overlap_is_refused_with_the_holders_hours(
     yard: Yard, start_h: float, hours: float
 ) -> None:
-    yard.take(NOW, 2)
+    yard.take(None, NOW, 2)
     with pytest.raises(HourTaken, match="is held from 2026-11-21T12:00:00") as caught:
-        yard.take(NOW + start_h * HOUR, hours)
+        yard.take(None, NOW + start_h * HOUR, hours)
     assert caught.value.status == 409
     assert len(yard.holds()) == 1
 
 
 def test_the_database_itself_refuses_what_the_check_did_not_see(yard: Yard) -> None:
-    yard.take(NOW, 2)
+    yard.take(None, NOW, 2)
     fields = {"node_id": yard.node_id, "kind": OccupancyKind.MAINTENANCE, "live": True}
     for start, end in ((NOW, NOW + HOUR), (NOW - HOUR, NOW + 9 * HOUR)):
         with pytest.raises(IntegrityError, match="one_holder"), yard.database.write() as session:
@@ -145,8 +92,8 @@ def test_the_database_itself_refuses_what_the_check_did_not_see(yard: Yard) -> N
 
 
 def test_a_lease_can_not_be_stretched_over_its_neighbour(yard: Yard) -> None:
-    first = yard.take(NOW, 1)
-    yard.take(NOW + HOUR, 1)
+    first = yard.take(None, NOW, 1)
+    yard.take(None, NOW + HOUR, 1)
     longer = update(Occupancy).where(Occupancy.lease_id == first)
     with pytest.raises(IntegrityError, match="one_holder"), yard.database.write() as session:
         session.execute(longer.values(hold_end=NOW + HOUR + timedelta(seconds=1)))
@@ -155,11 +102,11 @@ def test_a_lease_can_not_be_stretched_over_its_neighbour(yard: Yard) -> None:
 def test_an_empty_or_backward_hold_is_refused(yard: Yard) -> None:
     for hours in (0, -1):
         with pytest.raises(IntegrityError, match="hold"):
-            yard.take(NOW, hours)
+            yard.take(None, NOW, hours)
 
 
 def test_a_lease_that_ends_early_frees_the_rest_at_once(yard: Yard) -> None:
-    lease_id = yard.take(NOW, 4, kind=LeaseKind.WALK_IN)
+    lease_id = yard.take(None, NOW, 4, kind=LeaseKind.WALK_IN)
     early = NOW + timedelta(minutes=40)
     with yard.database.write() as session:
         lease = session.get_one(Lease, lease_id)
@@ -167,21 +114,21 @@ def test_a_lease_that_ends_early_frees_the_rest_at_once(yard: Yard) -> None:
         assert not leases.end(session, lease, at=early, now=early, message="Done.", actor="t")
         assert lease.state is LeaseState.ENDED
     assert yard.holds() == [(NOW, early)]
-    yard.take(early, 3)
+    yard.take(None, early, 3)
 
 
 def test_a_cancelled_block_is_free_again_and_can_not_be_cancelled_twice(yard: Yard) -> None:
-    lease_id = yard.take(NOW, 2)
+    lease_id = yard.take(None, NOW, 2)
     with yard.database.write() as session:
         lease = session.get_one(Lease, lease_id)
         assert leases.cancel(session, lease, now=NOW, message="Never mind.", actor="t")
         assert not leases.cancel(session, lease, now=NOW, message="Never mind.", actor="t")
     assert yard.holds() == []
-    yard.take(NOW, 2)
+    yard.take(None, NOW, 2)
 
 
 def test_an_active_lease_can_not_be_cancelled(yard: Yard) -> None:
-    lease_id = yard.take(NOW, 2, kind=LeaseKind.WALK_IN)
+    lease_id = yard.take(None, NOW, 2, kind=LeaseKind.WALK_IN)
     with yard.database.write() as session:
         lease = session.get_one(Lease, lease_id)
         assert not leases.cancel(session, lease, now=NOW, message="No.", actor="t")
@@ -189,22 +136,11 @@ def test_an_active_lease_can_not_be_cancelled(yard: Yard) -> None:
 
 
 def test_an_hour_taken_inside_a_longer_transaction_leaves_the_rest_of_it_sound(yard: Yard) -> None:
-    yard.take(NOW, 1)
+    yard.take(None, NOW, 1)
     with yard.database.write() as session:
         node = session.get_one(Node, yard.node_id)
         with pytest.raises(HourTaken):
-            leases.take(
-                session,
-                user_id=yard.user_id,
-                node=node,
-                kind=LeaseKind.BOOKED,
-                start=NOW,
-                end=NOW + HOUR,
-                grace_s=300,
-                now=NOW,
-                actor="t",
-                message="Taken.",
-            )
+            yard.take_in(session)
         node.reason = "still written"
     with yard.database.read() as session:
         assert session.get_one(Node, yard.node_id).reason == "still written"
@@ -234,7 +170,7 @@ def test_any_blocks_are_taken_exactly_where_a_plain_model_says(
     for start, hours, cancels in blocks:
         is_free = all(start + hours <= a or b <= start for a, b in taken)
         try:
-            lease_id = sandbox.take(NOW + start * HOUR, hours, node_id=node_id)
+            lease_id = sandbox.take(None, NOW + start * HOUR, hours, node_id=node_id)
         except HourTaken:
             assert not is_free
             continue

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from random import Random
 
 import pytest
@@ -20,9 +19,8 @@ from core.tables.nodes import Node, NodeSlot
 from core.wire.messages import Gpu
 from tests.core.holds import SLOTS_WRONG
 from tests.core.people import NOW, add_job, add_node, add_user
-from tests.core.test_slot_holds import Yard
+from tests.core.yard import HOUR, Yard
 
-HOUR = timedelta(hours=1)
 PAIRS = [Linked(slot, slot // 2) for slot in range(8)]
 
 

@@ -1,9 +1,6 @@
 """No moment of a node has more slots held than it has, whoever books, extends, moves or swaps."""
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -20,92 +17,19 @@ from core.leases import leases
 from core.policy.slots import free_slots
 from core.policy.verdict import Span
 from core.states import LeaseState
-from core.tables.kinds import LeaseKind, OccupancyKind
+from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 from tests.core.holds import OVERBOOKED, guards, live_holds
-from tests.core.people import NOW, add_node, add_user
+from tests.core.people import NOW
+from tests.core.yard import HOUR, SLOTS, Yard, race
 
-HOUR = timedelta(hours=1)
-SLOTS = 4
 SIZES = (1, 1, 1, 2, 3, 4, None)
-
-
-class Yard:
-    """One user and two nodes of four slots."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        with database.write() as session:
-            self.user_id = add_user(session)
-            self.node_id, self.other_id = (
-                add_node(session, name, slots=SLOTS).id for name in ("north-01", "north-02")
-            )
-
-    def take(
-        self,
-        num_slots: int | None,
-        start: datetime = NOW,
-        hours: float = 1,
-        *,
-        node_id: str | None = None,
-        kind: LeaseKind = LeaseKind.BOOKED,
-    ) -> str:
-        with self.database.write() as session:
-            return take(session, self, num_slots, start, hours, node_id=node_id, kind=kind).id
-
-    def change(self, work: Callable[[Session], object]) -> None:
-        with self.database.write() as session:
-            work(session)
-
-    def check(self) -> None:
-        with self.database.read() as session:
-            assert session.scalar(OVERBOOKED) == 0
-
-
-def take(
-    session: Session,
-    yard: Yard,
-    num_slots: int | None,
-    start: datetime = NOW,
-    hours: float = 1,
-    *,
-    node_id: str | None = None,
-    kind: LeaseKind = LeaseKind.BOOKED,
-) -> Lease:
-    return leases.take(
-        session,
-        user_id=yard.user_id,
-        node=session.get_one(Node, node_id or yard.node_id),
-        kind=kind,
-        start=start,
-        end=start + hours * HOUR,
-        grace_s=300,
-        now=NOW,
-        actor="t",
-        message="Taken.",
-        num_slots=num_slots,
-    )
 
 
 @pytest.fixture
 def yard(database: Database) -> Yard:
     return Yard(database)
-
-
-def race(works: list[Callable[[], object]]) -> list[object]:
-    """What each of many at once got: an id, or the refusal."""
-    gate = threading.Barrier(len(works))
-
-    def run(work: Callable[[], object]) -> object:
-        gate.wait(60)
-        try:
-            return work()
-        except HourTaken as error:
-            return error
-
-    with ThreadPoolExecutor(len(works)) as pool:
-        return list(pool.map(run, works))
 
 
 WHOLE = st.none() | st.integers(1, SLOTS)
@@ -269,7 +193,7 @@ def test_a_swap_that_does_not_fit_leaves_the_lease_as_it_was(yard: Yard) -> None
     def swap(session: Session, num_slots: int) -> None:
         lease = session.get_one(Lease, lease_id)
         leases.cancel(session, lease, now=NOW, message="Swapped.", actor="t")
-        take(session, yard, num_slots, NOW + HOUR, node_id=yard.other_id)
+        yard.take_in(session, num_slots, NOW + HOUR, node_id=yard.other_id)
 
     with pytest.raises(HourTaken, match="1 of the 4 slots of north-02 is free"):
         yard.change(lambda session: swap(session, 2))
@@ -337,7 +261,7 @@ def step(
                 unasked.rollback()
         except IntegrityError:
             assert not fits, "the database refused what the rule allows"
-        take(session, yard, size, start, hours, node_id=node_id)
+        yard.take_in(session, size, start, hours, node_id=node_id)
     elif act == 2:
         other = session.get_one(Node, node_id)
         if other.id != lease.node_id:
