@@ -105,6 +105,8 @@ class LeaseSnapshot:
     """Number of slots of the node; None: the whole node."""
     slots: frozenset[int] = frozenset()
     """Slots that it has once it has begun; empty also if it has the whole node."""
+    together: str | None = None
+    """Id of the first of the leases that were booked together with it, one on each node."""
     following: str | None = None
     """Id of the same owner's next back-to-back lease on the node; no job is stopped between."""
 
@@ -415,6 +417,7 @@ def _leases(session: Session, nodes: Mapping[str, NodeSnapshot]) -> dict[str, Le
             Lease.began_at,
             Lease.unusable_s,
             Lease.num_slots,
+            Lease.together,
         ).where(or_(Lease.state.in_(LIVE_LEASE), Lease.id.in_(named)))
     )
     slots: dict[str, set[int]] = {}

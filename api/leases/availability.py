@@ -13,7 +13,7 @@ from api.leases.schemas import AvailabilityView, FreeHour, LengthsView, TakenVie
 from api.web.identity import Person
 from core.base.errors import BadRequest, NotFound
 from core.base.node_names import is_one_of
-from core.leases.situation import BOOKABLE, Judge, ref_of
+from core.leases.situation import BOOKABLE, Judge, ref_of, slots_out_of_service
 from core.policy.grid import HOUR, hour_floor
 from core.policy.slots import free_slots
 from core.policy.verdict import Span
@@ -86,6 +86,7 @@ def availability(
             )
         longest = max(max(lengths) for lengths in asked.values())
         judge.look_at(nodes, first, first + (hours + longest) * HOUR)
+    unfit = slots_out_of_service(session, nodes)
     taken: dict[datetime, list[TakenView]] = defaultdict(list)
     left: dict[datetime, dict[str, int]] = defaultdict(dict)
     for node in nodes:
@@ -94,14 +95,20 @@ def availability(
         open_ = []
         for at in starts:
             over = _over(held[node.id], at, now)
-            left[at][node.name] = _num_free(node, over, at, now)
+            free = _num_free(node, over, at, now)
+            left[at][node.name] = max(0, free - unfit[node.id])
+            # A whole node is leased with its slots that are out of service.
+            room = free if sizes[node.id] is None else left[at][node.name]
             if node.state not in BOOKABLE:
                 taken[at].append(TakenView(node=node.name, why=node.state))
             elif needed > node.slots:
                 has = f"{node.name} has {gpus_text(node.slots)}, not {needed}."
                 taken[at].append(TakenView(node=node.name, why=ReasonCode.BAD_SIZE, message=has))
-            elif left[at][node.name] < needed:
+            elif room < needed and over:
                 taken[at].append(TakenView(node=node.name, why=over[0].why))
+            elif room < needed:
+                sick = f"{gpus_text(unfit[node.id])} of {node.name} are out of service."
+                taken[at].append(TakenView(node=node.name, why=NodeState.QUARANTINED, message=sick))
             elif lengths and at + HOUR <= now:
                 taken[at].append(TakenView(node=node.name, why=OVER, message="It has passed."))
             elif lengths:

@@ -4,7 +4,7 @@ between them.
 Jobs of the first lease continue in the next, so they are stopped only at the end of the last.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -21,14 +21,15 @@ from core.tables.nodes import Node
 from core.transitions import advance
 
 # Built once: to build a query takes longer than to ask it, and every heartbeat asks this one.
-LATER = (
+BESIDE_OR_LATER = (
     select(Lease)
     .join(Node, Node.id == Lease.node_id)
     .where(
         Lease.user_id == bindparam("user_id"),
         Lease.node_id == bindparam("node_id"),
-        Lease.state == LeaseState.BOOKED,
-        Lease.hold_start >= bindparam("hold_end"),
+        Lease.kind == LeaseKind.BOOKED,
+        Lease.state.in_((LeaseState.BOOKED, LeaseState.ACTIVE)),
+        Lease.hold_end >= bindparam("hold_end"),
         Node.state == NodeState.READY,
     )
 )
@@ -61,22 +62,29 @@ SomeLease = TypeVar("SomeLease", bound=LeaseLike)
 def followers(held: Iterable[SomeLease]) -> dict[str, SomeLease]:
     """Map lease id -> the same owner's next back-to-back booked lease on that node. Pure.
 
-    A walk-in has none: it ends with its job.
+    A walk-in has none: it ends with its job. Of two leases that an owner has beside each other
+    there, the older goes on in the older of those that follow.
     """
-    live = [
-        one
-        for one in held
-        if one.kind is LeaseKind.BOOKED and one.state in (LeaseState.BOOKED, LeaseState.ACTIVE)
-    ]
-    begins = {
-        (one.node_id, one.user_id, one.num_slots, one.hold_start): one
-        for one in live
-        if one.state is LeaseState.BOOKED
-    }
-    found = {
-        one.id: begins.get((one.node_id, one.user_id, one.num_slots, one.hold_end)) for one in live
-    }
-    return {lease_id: after for lease_id, after in found.items() if after is not None}
+    live = sorted(
+        (
+            one
+            for one in held
+            if one.kind is LeaseKind.BOOKED and one.state in (LeaseState.BOOKED, LeaseState.ACTIVE)
+        ),
+        key=lambda one: one.id,
+        reverse=True,
+    )
+    begins: dict[Hashable, list[SomeLease]] = {}
+    for one in live:
+        if one.state is LeaseState.BOOKED:
+            key = (one.node_id, one.user_id, one.num_slots, one.hold_start)
+            begins.setdefault(key, []).append(one)
+    found = {}
+    for one in reversed(live):
+        following = begins.get((one.node_id, one.user_id, one.num_slots, one.hold_end))
+        if following:
+            found[one.id] = following.pop()
+    return found
 
 
 def last_of(lease: SomeLease, follower: Mapping[str, SomeLease]) -> SomeLease:
@@ -94,8 +102,8 @@ def stopped_with(session: Session, lease: Lease) -> Lease:
     if lease.kind is LeaseKind.WALK_IN:
         return lease
     whose = {"user_id": lease.user_id, "node_id": lease.node_id, "hold_end": lease.hold_end}
-    later = session.scalars(LATER, whose).all()
-    return last_of(lease, followers([lease, *later]))
+    others = [one for one in session.scalars(BESIDE_OR_LATER, whose) if one.id != lease.id]
+    return last_of(lease, followers([lease, *others]))
 
 
 def held_until(session: Session, lease: Lease) -> Lease:

@@ -171,9 +171,7 @@ class Judge:
         for node_id, *span in rows:
             found[node_id].append(Span(*span))
         self._holds |= {node.id: tuple(found[node.id]) for node in nodes}
-        counts = self._session.execute(OUT_OF_SERVICE, {"node_ids": node_ids})
-        out = {node_id: num_slots for node_id, num_slots in counts}
-        self._out_of_service |= {node.id: out.get(node.id, 0) for node in nodes}
+        self._out_of_service |= slots_out_of_service(self._session, nodes)
         self._situations.clear()
 
     def holds(self, node_id: str) -> tuple[Span, ...]:
@@ -298,6 +296,13 @@ class Judge:
             created_at=self.now,
             num_slots=num_slots,
         )
+
+
+def slots_out_of_service(session: Session, nodes: Sequence[Node]) -> dict[str, int]:
+    """Map node id -> number of its slots that are out of service."""
+    counts = session.execute(OUT_OF_SERVICE, {"node_ids": [node.id for node in nodes]})
+    out = {node_id: num_slots for node_id, num_slots in counts}
+    return {node.id: out.get(node.id, 0) for node in nodes}
 
 
 def rules_for(session: Session, user_id: str, node: Node) -> Policy:

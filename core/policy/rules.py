@@ -267,7 +267,10 @@ def _node(case: Case) -> Iterator[Finding]:
     if not case.situation.node_available:
         yield _refusal(ReasonCode.NODE_DOWN, "node", f"{name} cannot be leased now.")
     slots, size = case.request.node.slots, case.request.size
-    start = max(case.start, case.now)  # the past part of the current hour belongs to nobody
+    if case.request.kind is RequestKind.EXTENSION and case.prolonged is not None:
+        start = case.prolonged.end  # the hours before are its own already
+    else:
+        start = max(case.start, case.now)  # the past part of the current hour belongs to nobody
     is_whole = case.request.num_slots is None  # leased with the slots that are out of service
     fit = slots if is_whole else slots - case.situation.out_of_service
     free = free_slots(case.holds, of=fit, start=start, end=case.end)

@@ -160,15 +160,25 @@ def let_go(session: Session, world: Snapshot) -> int:
 
 
 def _spares(world: Snapshot, lease: LeaseSnapshot, given: set[str]) -> Iterator[NodeSnapshot]:
-    """Yield the nodes of the lease's class that are free until it ends, sorted by name."""
+    """Yield the nodes of the lease's class that are free until it ends, sorted by name.
+
+    Leases that were booked together stay on nodes of their own: a job in them has one part on each.
+    """
     class_name = world.nodes[lease.node_id].class_name
+    beside = {
+        other.node_id
+        for other in world.leases.values()
+        if lease.together is not None and other.together == lease.together
+    }
     start = max(world.now, lease.hold_start)
     spans: dict[str, list[Span]] = {}
     for hold in world.holds:
         span = Span(hold.start, hold.end, hold.lease_id, hold.num_slots)
         spans.setdefault(hold.node_id, []).append(span)
     for node in sorted(world.nodes.values(), key=lambda one: one.name):
-        if node.class_name != class_name or not node.usable or node.id in given | {lease.node_id}:
+        if node.class_name != class_name or not node.usable:
+            continue
+        if node.id in given | beside | {lease.node_id}:
             continue
         held, fit = spans.get(node.id, []), node.slots - len(node.unfit)
         free = free_slots(held, of=fit, start=start, end=lease.hold_end)

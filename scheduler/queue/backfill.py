@@ -49,6 +49,13 @@ class Part(NamedTuple):
     slots: int | None = None
     """Slots of a node; None: the whole node."""
     nodes: int = ALL_NODES
+    unfit: int = 0
+    """Most slots that any of these nodes has out of service: they look free, and are not."""
+
+    @property
+    def free(self) -> int | None:
+        """Slots of a node that must be free; None: all of them."""
+        return None if self.slots is None else self.slots + self.unfit
 
 
 WHOLE_NODES = (Part(),)
@@ -210,36 +217,35 @@ class Backfill:
 
     def _start_in(self, lane: ClassLane, name: str, want: Want, part: Part) -> BackfillStart | None:
         """Return a start now for all of the job's time; None if too few nodes are free so long."""
-        slots, among = part
         end = lane.now + want.seconds
-        room = FreeNodes(lane.now, end, lane.free(lane.now, end, slots) & among)
+        room = FreeNodes(lane.now, end, lane.free(lane.now, end, part.free) & part.nodes)
         if room.nodes.bit_count() < want.num_nodes:
             return None
-        return BackfillStart(name, lane.snuggest(room, want.num_nodes, slots), end, slots=slots)
+        chosen = lane.snuggest(room, want.num_nodes, part.free)
+        return BackfillStart(name, chosen, end, slots=part.slots)
 
     def _start_cut(self, want: Want) -> BackfillStart | None:
         """Return a start in the longest present gap that is as long as its nodes require."""
         best: BackfillStart | None = None
         for name in want.classes:
             soft = self._soft.get(name, {})
-            for (least_s, nodes), (slots, fit) in product(soft.items(), want.ways(name)):
-                room = self._gap(name, want.num_nodes, Part(slots, nodes & fit))
+            for (least_s, nodes), part in product(soft.items(), want.ways(name)):
+                room = self._gap(name, want.num_nodes, part._replace(nodes=nodes & part.nodes))
                 if room is None or room.end - room.start < least_s:
                     continue
                 if best is None or best.end < room.end:
-                    chosen = self.lanes[name].snuggest(room, want.num_nodes, slots)
-                    best = BackfillStart(name, chosen, room.end, is_cut=True, slots=slots)
+                    chosen = self.lanes[name].snuggest(room, want.num_nodes, part.free)
+                    best = BackfillStart(name, chosen, room.end, is_cut=True, slots=part.slots)
         return best
 
     def _gap(self, name: str, num_nodes: int, part: Part) -> FreeNodes | None:
         """Return the longest room from now on with the part of `num_nodes` nodes; None if there
         is none, or if not a lease but a job or a reservation ends it."""
-        slots, among = part
         lane = self.lanes.get(name)
-        room = lane.room_now(num_nodes, slots=slots, among=among) if lane else None
+        room = lane.room_now(num_nodes, slots=part.free, among=part.nodes) if lane else None
         if room is None:
             return None
-        left = room.nodes & self._leases[name].at(room.end, slots)
+        left = room.nodes & self._leases[name].at(room.end, part.free)
         return room if left.bit_count() < num_nodes else None
 
 
@@ -248,20 +254,20 @@ def earliest(lanes: Mapping[str, ClassLane], want: Want) -> Reservation | None:
 
     Of equally early times, the one in the class named first. None if there is none.
     """
-    best: tuple[str, int | None, FreeNodes] | None = None
+    best: tuple[str, Part, FreeNodes] | None = None
     for name in want.classes:
         lane = lanes.get(name)
         if lane is None:
             continue
-        for slots, among in want.ways(name):
-            room = lane.earliest(want.num_nodes, want.seconds, slots=slots, among=among)
+        for part in want.ways(name):
+            room = lane.earliest(want.num_nodes, want.seconds, slots=part.free, among=part.nodes)
             if room is not None and (best is None or room.start < best[2].start):
-                best = name, slots, room
+                best = name, part, room
     if best is None:
         return None
-    name, slots, room = best
-    chosen = lanes[name].last_freed(room, want.num_nodes, slots)
-    return Reservation(name, chosen, room.start, room.end, slots)
+    name, part, room = best
+    chosen = lanes[name].last_freed(room, want.num_nodes, part.free)
+    return Reservation(name, chosen, room.start, room.end, part.slots)
 
 
 class StartForecast:
@@ -289,7 +295,7 @@ class StartForecast:
                 room = lane.earliest(
                     want.num_nodes,
                     seconds,
-                    slots=part.slots,
+                    slots=part.free,
                     not_before=self._from.get(key, -math.inf),
                     among=part.nodes,
                 )

@@ -188,6 +188,11 @@ def differ_in_size(leases: Sequence[LeaseSnapshot]) -> bool:
     return len({lease.num_slots for lease in leases}) > 1
 
 
+def share_a_node(leases: Sequence[LeaseSnapshot]) -> bool:
+    """Return True if two leases for one job are on one node, where it can have only one part."""
+    return len({lease.node_id for lease in leases}) < len(leases)
+
+
 def _asks_the_queue(job: WaitingJob, world: Snapshot) -> bool:
     """Return True if the job could walk in now: nothing but free nodes is missing."""
     postponed = job.not_before is not None and job.not_before > world.now
@@ -312,7 +317,7 @@ def _place_in_leases(
     job: WaitingJob, leases: tuple[LeaseSnapshot, ...], world: Snapshot, free: FreeSlots
 ) -> InLease | AfterLease:
     """Start in all of the leases at once, beside other jobs in them, or wait for one of them."""
-    if differ_in_size(leases):
+    if differ_in_size(leases) or share_a_node(leases):
         return AfterLease(leases[0], None, None)
     booked = [lease for lease in leases if lease.state is LeaseState.BOOKED]
     if booked:
@@ -400,18 +405,19 @@ def _as_guest(
     if not job.may_be_cut:
         return None
     for class_name in job.classes:
-        found = []
+        found: dict[str, tuple[LeaseSnapshot, tuple[int, ...]]] = {}
         for lease in idle:
             node = world.nodes[lease.node_id]
             slots = free.lowest(lease, job.ranks)
             if (
                 slots is not None
                 and node.class_name == class_name
+                and node.id not in found
                 and lease.user_id != job.user_id
                 and guests.get(lease.id, job.user_id) == job.user_id
             ):
-                found.append((lease, slots))
+                found[node.id] = lease, slots
         if len(found) >= job.num_nodes:
-            leases, slots_of = zip(*found[: job.num_nodes], strict=True)
+            leases, slots_of = zip(*list(found.values())[: job.num_nodes], strict=True)
             return InLease(leases, slots_of, is_guest=True)
     return None

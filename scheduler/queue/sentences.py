@@ -26,6 +26,7 @@ from scheduler.queue.placement import (
     Sooner,
     differ_in_size,
     leases_of,
+    share_a_node,
 )
 from scheduler.queue.timeline import Blocker, PossibleStart
 from scheduler.snapshot import NodeSnapshot, Snapshot, WaitingJob
@@ -154,6 +155,13 @@ def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> Wait
             ReasonCode.LEASE_DOES_NOT_FIT,
             f"Its leases have {in_words(sizes)} slots; a job on several nodes needs equally many "
             "slots of each. Clone it with leases of one size, or without leases.",
+        )
+    if share_a_node(leases):
+        names = in_words(sorted({world.nodes[each.node_id].name for each in leases}))
+        return WaitingReason(
+            ReasonCode.LEASE_DOES_NOT_FIT,
+            f"Its {len(leases)} leases are on {names}; a job on several nodes has one part on "
+            "each. Clone it with leases on different nodes, or without leases.",
         )
     if lease.state is LeaseState.BOOKED and lease.hold_start > now:
         start = clock(lease.hold_start, now)

@@ -169,10 +169,19 @@ class Timeline:
         for sold, nodes in self._sizes.get(class_name, {((), ()): ALL_NODES}).items():
             size = smallest(sold[is_script], ranks, slots)
             by_size[size] = by_size.get(size, 0) | nodes
+        counts = {len(out) for out in self._unfit[class_name].values()}
         for size, nodes in by_size.items():
             fit = nodes & ~self.short(class_name, size or ranks)
-            if fit:
-                yield Part(size, fit)
+            if size is None:
+                if fit:
+                    yield Part(None, fit)
+                continue
+            reached = 0  # nodes with fewer slots out of service have a way that asks for less
+            for unfit in sorted({0, *counts}):
+                most = fit & ~self.short(class_name, slots - unfit)
+                if most & ~reached:
+                    yield Part(size, most, unfit)
+                reached |= most
 
     def short(self, class_name: str, slots: int) -> int:
         """Return the mask of the nodes that have fewer than so many slots fit for jobs."""
@@ -362,9 +371,9 @@ def wall_room_s(timeline: Timeline, want: Want) -> float:
     0 if no lane has enough nodes free now, or if nothing limits their free time.
     """
     rooms = [
-        timeline.lanes[name].room_now(want.num_nodes, slots=slots, among=among)
+        timeline.lanes[name].room_now(want.num_nodes, slots=part.free, among=part.nodes)
         for name in want.classes
         if name in timeline.lanes
-        for slots, among in want.ways(name)
+        for part in want.ways(name)
     ]
     return max((r.end - r.start - CLEANING_S for r in rooms if r and r.end < math.inf), default=0.0)

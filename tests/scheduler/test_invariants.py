@@ -18,7 +18,7 @@ from tests.scheduler.town import TICK_S, USERS, Town
 CLASSES = ("cpu2", "cpu8")
 WALLS = ("2min", "20min", "55min", "3h", "3h")
 ENDINGS = (Outcome.SUCCEEDED, Outcome.USER_ERROR, Outcome.KILLED, Outcome.START_FAILED)
-TROUBLES = ("silence", "restart", "leak", "drain")
+TROUBLES = ("silence", "restart", "leak", "drain", "slot")
 SIZES = (None, 1, 1, 2, 4, 8)
 STEERED = ("cancel", "pause", "resume", "preempt")
 SETTLED_EVERY = 250  # steps of a walk
@@ -84,9 +84,15 @@ class TownMachine(RuleBasedStateMachine):
     def stay_away(self, user: str, node: int, hours: int) -> None:
         self.there.stay_away(user=user, node=node, hours=hours)
 
-    @rule(pick=PICK, node=PICK, ahead=st.integers(0, 18), hours=st.integers(1, 3))
-    def swap(self, pick: int, node: int, ahead: int, hours: int) -> None:
-        self.there.swap(pick, node=node, ahead=ahead, hours=hours)
+    @rule(
+        pick=PICK,
+        node=PICK,
+        ahead=st.integers(0, 18),
+        hours=st.integers(1, 3),
+        gpus=st.sampled_from(SIZES),
+    )
+    def swap(self, pick: int, node: int, ahead: int, hours: int, gpus: int | None) -> None:
+        self.there.swap(pick, node=node, ahead=ahead, hours=hours, gpus=gpus)
 
     @rule(pick=PICK, longer=st.booleans())
     def extend_or_give_back(self, pick: int, longer: bool) -> None:
@@ -100,9 +106,10 @@ class TownMachine(RuleBasedStateMachine):
         class_name=st.sampled_from(CLASSES),
         ahead=st.integers(0, 6),
         hours=st.integers(1, 3),
+        gpus=st.sampled_from(SIZES),
     )
-    def wish(self, user: str, class_name: str, ahead: int, hours: int) -> None:
-        self.there.wish(user=user, class_name=class_name, ahead=ahead, hours=hours)
+    def wish(self, user: str, class_name: str, ahead: int, hours: int, gpus: int | None) -> None:
+        self.there.wish(user=user, class_name=class_name, ahead=ahead, hours=hours, gpus=gpus)
 
     @rule(pick=PICK, accept=st.booleans())
     def answer_an_offer(self, pick: int, accept: bool) -> None:
@@ -199,13 +206,20 @@ def step(town: Town, random: Random) -> None:
         case 16:
             town.stay_away(user=user, node=pick, hours=hours)
         case 3:
-            town.swap(pick, node=other, ahead=ahead, hours=hours)
+            size = random.choice(SIZES)
+            town.swap(pick, node=other, ahead=ahead, hours=hours, gpus=size)
         case 4:
             town.extend(pick)
         case 5:
             town.give_back(pick)
         case 6:
-            town.wish(user=user, class_name=random.choice(CLASSES), ahead=ahead // 3, hours=hours)
+            town.wish(
+                user=user,
+                class_name=random.choice(CLASSES),
+                ahead=ahead // 3,
+                hours=hours,
+                gpus=random.choice(SIZES),
+            )
         case 7:
             town.answer(pick, accept=random.random() < 0.7)
         case 8:

@@ -5,7 +5,10 @@ from datetime import timedelta
 import pytest
 
 from core.database.database import Database
+from core.leases import leases, node_slots
 from core.states import JobState, Outcome, Sharing
+from core.tables.kinds import LeaseKind
+from core.tables.nodes import Node
 from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import World, at
 
@@ -154,3 +157,90 @@ def test_a_guest_runs_in_the_slots_of_a_lease_that_is_not_used_and_in_no_others(
     (others,) = slots_of(world, owners)
     assert not set(slots) & set(others)
     assert world.get_job(wide).state is JobState.QUEUED
+
+
+def test_a_gang_of_guests_has_one_part_on_a_node_though_two_leases_there_are_not_used(
+    world: World,
+) -> None:
+    first, second = (world.node(name, "cpu8") for name in ("n-1", "n-2"))
+    for node in (first, first, second):
+        world.book(node, at(11), 3, num_slots=4)
+    world.book(second, at(11), 3, num_slots=4, user="bob")
+    go(world)
+    gang = world.job(ranks=2, nodes=2, user="bob", wall="30min")
+    assert go(world, 11, 18) == [gang]
+    assert {part.node_id for part in world.parts(gang)} == {first, second}
+
+
+def book_together(world: World, nodes: list[str]) -> list[str]:
+    """Two of ada's leases of one slot each, booked at once from 12:00 to 14:00."""
+    with world.database.write() as session:
+        rows = [session.get_one(Node, node_id) for node_id in nodes]
+        taken = leases.take_together(
+            session,
+            rows,
+            [leases.PLAIN] * len(rows),
+            user_id="user_ada",
+            kind=LeaseKind.BOOKED,
+            start=at(12),
+            end=at(14),
+            grace_s=300,
+            now=world.now,
+            actor="t",
+            message="Booked.",
+            num_slots=1,
+        )
+        return [lease.id for lease in taken]
+
+
+def test_leases_booked_together_stay_on_nodes_of_their_own_when_one_of_them_fails(
+    world: World,
+) -> None:
+    kept, failed = (world.node(name, "cpu8") for name in ("n-1", "n-2"))
+    for lease_id in book_together(world, [kept, failed]):
+        if world.get_lease(lease_id).node_id == failed:
+            moving = lease_id
+    world.now = at(12)
+    world.report(kept)
+    world.report(failed, clean=False)
+    world.cycle()
+    world.now = at(12, 3)
+    world.report(kept)
+    world.report(failed, clean=False)
+    world.cycle()
+    assert world.get_lease(moving).node_id == failed, "n-1 has the other of the two"
+    spare = world.node("n-3", "cpu8")
+    world.report(kept)
+    world.report(failed, clean=False)
+    world.cycle(after_s=1)
+    assert world.get_lease(moving).node_id == spare
+
+
+def test_a_job_on_two_nodes_waits_in_two_leases_of_one_node_and_is_told_so(world: World) -> None:
+    node = world.node("n-1", "cpu8")
+    named = [world.book(node, at(11), 2, num_slots=1) for _ in range(2)]
+    job = world.job(ranks=1, nodes=2, leases=named)
+    go(world)
+    assert go(world, 11, 8) == []
+    assert "Its 2 leases are on n-1; a job on several nodes has one part on each" in (
+        world.get_job(job).reason
+    )
+
+
+def test_slots_out_of_service_are_not_planned_with(world: World) -> None:
+    """Seven of eight slots are in use, and the eighth is sick: the next walk-in waits, with a
+    start that its owner can count on."""
+    node = world.node("n-1", "cpu8")
+    with world.database.write() as session:
+        node_slots.quarantine(session, session.get_one(Node, node), 7, reason="Sick.", by="t")
+    wide = world.job(ranks=4, wall="2h")
+    others = [world.job(ranks=1, user="bob", wall="2h") for _ in range(3)]
+    assert go(world) == [wide, *others]
+    waits = world.job(ranks=1)
+    assert go(world, 11, 8) == []
+    told = world.get_job(waits)
+    assert told.predicted_start is not None
+    assert told.predicted_start > at(13)
+    world.runs(wide)
+    world.exits(wide)
+    assert go(world, 11, 9) == [waits]

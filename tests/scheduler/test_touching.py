@@ -217,3 +217,25 @@ def test_only_ones_own_booked_lease_that_touches_follows_52(other: Row) -> None:
     assert followers([first, after]) == {"first": after}
     assert last_of(first, followers([first, after])) is after
     assert followers([Row("w", at(11, 3), at(12), kind=LeaseKind.WALK_IN), after]) == {}
+
+
+def test_of_two_leases_beside_each_other_one_goes_on_and_the_other_ends(world: World) -> None:
+    first, second = (Row(name, at(11), at(12), state=LeaseState.ACTIVE) for name in ("a", "b"))
+    after, more = Row("c", at(12), at(13)), Row("d", at(12), at(13))
+    assert followers([second, after, first]) == {"a": after}
+    assert followers([more, first, after, second]) == {"a": after, "b": more}
+    node = world.node(class_name="cpu8")
+    ids = [world.book(node, at(11), 1, num_slots=2) for _ in range(2)]
+    world.book(node, at(12), 1, num_slots=2)
+    jobs = [world.job(lease=lease_id, wall="9h") for lease_id in ids]
+    assert set(go(world, at(11))) == set(jobs)
+    for job_id in jobs:
+        world.runs(job_id)
+    go(world, at(11, 55))
+    assert [world.get_job(job_id).state for job_id in jobs] == [JobState.RUNNING, JobState.STOPPING]
+    with world.database.read() as session:
+        until = {
+            order.job_id: order.deadlines.stop_in_s
+            for order in orders_for(session, node, [], now=world.now).attempts
+        }
+    assert until[jobs[0]] > 3000 > until[jobs[1]]

@@ -268,13 +268,20 @@ class Town:
         for _ in range(9):
             self.tick(TICK_S)
 
-    def swap(self, pick: int, *, node: int, ahead: int, hours: int) -> None:
-        """Another block for one that has not begun."""
+    def swap(
+        self, pick: int, *, node: int, ahead: int, hours: int, gpus: int | None = None
+    ) -> None:
+        """Another block, perhaps of another size, for one that has not begun."""
         row = self.pick_lease(pick, LeaseState.BOOKED)
         if row is None:
             return
         names = list(self.name_of.values())
-        wanted = Block(node=names[node % len(names)], start=self.hour(ahead), hours=hours)
+        wanted = Block(
+            node=names[node % len(names)],
+            start=self.hour(ahead),
+            hours=hours,
+            gpus=gpus if self.in_parts else None,
+        )
         person = self.people[row.user_id.removeprefix("user_")]
 
         def work(session: Session) -> str:
@@ -317,8 +324,10 @@ class Town:
 
         self.asked(work)
 
-    def wish(self, *, user: str, class_name: str, ahead: int, hours: int) -> None:
-        """Join the waitlist."""
+    def wish(
+        self, *, user: str, class_name: str, ahead: int, hours: int, gpus: int | None = None
+    ) -> None:
+        """Join the waitlist, for some slots of a node or for all."""
         if len(self.wishes) >= WISHES:
             return
         with self.database.write() as session:
@@ -331,6 +340,7 @@ class Town:
                     first_start=self.hour(ahead),
                     last_start=self.hour(ahead + 2),
                     hours=hours,
+                    num_slots=gpus if self.in_parts and gpus != SLOTS[class_name] else None,
                     now=self.world.now,
                 ).id
             )
@@ -392,7 +402,8 @@ class Town:
             fake.exits[key] = ending
 
     def trouble(self, pick: int, kind: str) -> None:
-        """A node falls silent, restarts, leaks memory, or is drained; or it ends."""
+        """A node falls silent, restarts, leaks memory, is drained, or one of its slots is out of
+        service; or it ends."""
         fake = self.pick_fake(pick)
         if kind == "silence":
             fake.connected = not fake.connected
@@ -402,6 +413,12 @@ class Town:
             fake.exits.clear()
         elif kind == "leak":
             fake.leaks = not fake.leaks
+        elif kind == "slot":
+            with self.database.write() as session:
+                node = session.get_one(Node, fake.id)
+                slot = pick % node.slots
+                if not node_slots.put_back(session, node, slot):
+                    node_slots.quarantine(session, node, slot, reason="Sick.", by="user_ada")
         else:
             with self.database.write() as session:
                 node = session.get_one(Node, fake.id)
@@ -826,6 +843,8 @@ class Town:
         for number in range(1000):  # 33 hours: leases begin up to 18 ahead
             with self.database.write() as session:
                 for node in session.scalars(select(Node)):
+                    for slot in range(node.slots):
+                        node_slots.put_back(session, node, slot)
                     if node.state in (NodeState.MAINTENANCE, NodeState.DRAINING):
                         self.send(session, node, NodeState.READY)
                 for job in session.scalars(select(Job).where(Job.state == JobState.PAUSED)):
