@@ -11,7 +11,7 @@ from core.base import tracing
 from core.base.clock import boot_s
 from core.spec.script import Script
 from core.states import INFRASTRUCTURE, Outcome
-from core.wire.messages import Gpu, Order, StopOrder, Unread
+from core.wire.messages import Gpu, InputFiles, Order, StopOrder, Unread
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
@@ -32,6 +32,7 @@ from worker.decide import (
     Wipe,
 )
 from worker.gpus.node_gpus import NodeGpus
+from worker.preparing.fetching import FetchingAhead, FetchRate
 from worker.preparing.peers import Peers
 from worker.preparing.preparing import Preparation
 from worker.preparing.proven import distrust
@@ -91,6 +92,8 @@ class Actor:
     memory: dict[Key, InMemory] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
     own_cores: OwnCores = field(init=False)
+    fetch_rate: FetchRate = field(default_factory=FetchRate)
+    ahead: FetchingAhead | None = None
 
     def __post_init__(self) -> None:
         self.own_cores = OwnCores([cpu for core in self.sharing.cores for cpu in core.cpus])
@@ -171,6 +174,19 @@ class Actor:
         if preparation is not None:
             preparation.cancelled.set()
 
+    def fetch_ahead(self, inputs: Sequence[InputFiles]) -> None:
+        """Have these in the cache, in a thread of their own; those that stay wanted are marked as
+        used now and then, so that the cache keeps them."""
+        last = self.ahead
+        if last is not None and (last.is_alive() or last.is_fresh(inputs)):
+            return
+        self.ahead = None
+        if inputs:
+            self.ahead = FetchingAhead(
+                self.folder.cache, inputs, new_client=self.new_client, rate=self.fetch_rate
+            )
+            self.ahead.start()
+
     def _prepare(self, attempt: Attempt) -> None:
         order = attempt.order()
         if order is None:
@@ -182,6 +198,7 @@ class Actor:
             host=self.host,
             gpu_devices=self.gpus.minors_of(slots_of(order)),
             new_client=self.new_client,
+            rate=self.fetch_rate,
             done=self.wake.set,
         )
         self.memory.setdefault(attempt.key, InMemory()).preparation = preparation

@@ -68,7 +68,7 @@ class Agent:
 
     def run(self) -> None:
         """Run rounds until `stop` is set."""
-        self.telemetry = TelemetrySource(self.folder.path, self.actor.gpus)
+        self.telemetry = TelemetrySource(self.folder.path, self.actor.gpus, self.actor.fetch_rate)
         self.inventory_at = -math.inf
         next_beat = 0.0
         told: list[tuple[object, ...]] = []
@@ -198,6 +198,7 @@ class Agent:
             log.info("api_is_back")
             self.api_is_back()
         self.follow(seen, orders, sent_at=sent_at)
+        self.actor.fetch_ahead(orders.fetch_ahead)
         return self.poll_s
 
     def heartbeat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> Heartbeat:

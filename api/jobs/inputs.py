@@ -1,5 +1,6 @@
 """Inputs of scripts' jobs: from the names in a spec to exact files, and their views."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
 from core.spec.spec import ScriptJobSpec
 from core.tables.files import Checkpoint, Dataset, Model
 from core.tables.jobs import Job, JobInput
+from core.tables.nodes import Node
 from core.wire.messages import FileRef
 from strategies.plan.built_in.datasets import BUILT_IN
 
@@ -86,6 +88,20 @@ def inputs_of(session: Session, jobs: Sequence[Job]) -> Mapping[str, list[JobInp
     for row in rows:
         found.setdefault(row.job_id, []).append(input_view(row))
     return found
+
+
+def fetch_seconds(
+    session: Session, inputs: Sequence[ResolvedInput], node_class: str
+) -> float | None:
+    """Return the seconds in which a node of the class fetches inputs of which it has none.
+
+    It is the median of the rates that its nodes have measured; None if none has yet.
+    """
+    rows = session.scalars(select(Node.telemetry).where(Node.class_name == node_class))
+    rates = [float(rate) for row in rows if (rate := (row or {}).get("fetch_bytes_per_s"))]
+    if not rates:
+        return None
+    return sum(one.size for one in inputs) / statistics.median(rates)
 
 
 def input_view(one: ResolvedInput | JobInput) -> JobInputView:

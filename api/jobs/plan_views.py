@@ -6,6 +6,7 @@ from api.jobs.inputs import input_view
 from api.jobs.plan_cache import PlanOnClass
 from api.jobs.schemas import ClassPlan, PlanView
 from api.jobs.submission import PlannedSpec
+from core.jobs.retention import size_text
 from core.policy.grid import usable_end
 from core.spec.script import ScriptPlan
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration
@@ -15,10 +16,16 @@ from strategies.plan.seats import seats, time_slots
 
 
 def plan_view(
-    planned: PlannedSpec, lease: Lease | None, last: Lease | None, *, now: datetime
+    planned: PlannedSpec,
+    lease: Lease | None,
+    last: Lease | None,
+    *,
+    fetch_s: float | None,
+    now: datetime,
 ) -> PlanView:
     """Return the plan on every class. If the spec names a lease, the plan is compared with the end
-    of `last`, the last of the leases in which it would run on without a break."""
+    of `last`, the last of the leases in which it would run on without a break. `fetch_s` is the
+    time in which a node fetches its inputs, if known."""
     chosen, starts, ends, finish = planned.chosen, None, None, None
     reason = _verdict(planned)
     if chosen is not None and lease is not None and last is not None:
@@ -29,6 +36,8 @@ def plan_view(
         finish = None if total_s is None else starts + timedelta(seconds=total_s)
         left_s = max(0.0, (ends - starts).total_seconds())
         reason += " " + _against_lease(_steps(planned.spec), total_s, left_s)
+    if planned.inputs:
+        reason += " " + _fetching(planned, fetch_s)
     return PlanView(
         plans=[
             class_plan(
@@ -45,6 +54,7 @@ def plan_view(
         lease_end=ends,
         reason=reason,
         inputs=[input_view(one) for one in planned.inputs],
+        fetch_s=fetch_s,
     )
 
 
@@ -72,6 +82,14 @@ def _verdict(planned: PlannedSpec) -> str:
         return f"The job cannot run: {problem.param}: {problem.message}."
     ready = "" if chosen.offer.ready_nodes else " No node of that class is ready now."
     return f"{_fit(chosen)}{ready}"
+
+
+def _fetching(planned: PlannedSpec, fetch_s: float | None) -> str:
+    """Say how long the inputs take to be there, and that a booked hour does not pay for it."""
+    size = size_text(sum(one.size for one in planned.inputs))
+    took = "" if fetch_s is None else f" in about {_about(max(1.0, fetch_s))}"
+    ahead = ", in the hour before the lease" if planned.spec.named_leases else ""
+    return f"A node without its inputs ({size}) fetches them{took} before the start{ahead}."
 
 
 def _steps(spec: AnyJobSpec) -> int:

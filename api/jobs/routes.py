@@ -7,6 +7,7 @@ from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy import or_
 
 from api.jobs import job_events, steering, submission
+from api.jobs.inputs import fetch_seconds
 from api.jobs.job_order import JobOrder, in_order
 from api.jobs.job_views import (
     JOBS_WITH_CONTEXT,
@@ -98,7 +99,10 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
         planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
         lease = session.get(Lease, spec.lease) if spec.lease else None
         last = stopped_with(session, lease) if lease else None
-    return plan_view(planned, lease, last, now=utc_now())
+        fetch_s = None
+        if planned.inputs and planned.chosen is not None:
+            fetch_s = fetch_seconds(session, planned.inputs, planned.chosen.offer.name)
+    return plan_view(planned, lease, last, fetch_s=fetch_s, now=utc_now())
 
 
 @router.get("", summary="List jobs")

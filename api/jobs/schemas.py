@@ -73,6 +73,9 @@ class PlanView(View):
     """Explanation in words: where and when the job would start, or why it cannot."""
     inputs: list[JobInputView] = Field(default_factory=list)
     """Inputs of a script, as they would be resolved now."""
+    fetch_s: float | None = None
+    """Seconds in which a node that has none of the inputs fetches them, before the start. Null if
+    there are none, or if no node of the class has measured its rate yet."""
 
 
 class PlaceView(View):

@@ -1,10 +1,13 @@
 """Files that nodes bring and fetch."""
 
+from datetime import datetime
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.files import store as storage
 from api.files.store import Store
+from api.nodes.fetching_ahead import fetched_ahead
 from api.web.bells import Bells
 from api.web.identity import NodeIdentity
 from api.web.process import Process
@@ -46,9 +49,9 @@ def has_files_to_bring(session: Session, node: NodeIdentity) -> bool:
     return session.scalar(query.limit(1)) is not None
 
 
-def needed(session: Session, node: NodeIdentity) -> set[str]:
-    """Return the hashes of the files that a node's live attempts read: datasets, code, models,
-    checkpoints, inputs."""
+def needed(session: Session, node: NodeIdentity, *, now: datetime) -> set[str]:
+    """Return the hashes of the files that a node's live attempts read, or those that it fetches
+    ahead: datasets, code, models, checkpoints, inputs."""
     here = select(AttemptPart.attempt_id).where(
         AttemptPart.node_id == node.id, AttemptPart.ended_at.is_(None)
     )
@@ -82,6 +85,8 @@ def needed(session: Session, node: NodeIdentity) -> set[str]:
         .where(live)
     )
     folders = [*models, *checkpoints, *inputs]
+    ahead = fetched_ahead(session, node.id, now=now)
     return {*datasets, *(sha256 for sha256 in code if sha256)} | {
-        file["sha256"] for files in folders for file in files
+        *(file["sha256"] for files in folders for file in files),
+        *(file.sha256 for one in ahead for file in one.files),
     }

@@ -7,6 +7,7 @@ from typing import cast
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from api.nodes.fetching_ahead import DATASET_FILE, fetched_ahead, script_inputs
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.spec.script import Script
@@ -20,7 +21,7 @@ from core.spec.spec import (
 )
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome, Phase
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
-from core.tables.jobs import Attempt, AttemptPart, Job, JobInput
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.wire.messages import (
@@ -28,7 +29,6 @@ from core.wire.messages import (
     Deadlines,
     FileRef,
     Gang,
-    InputFiles,
     Observed,
     Order,
     Orders,
@@ -41,7 +41,6 @@ from core.wire.messages import (
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat
 from strategies.plan.spec import TrainSpec
 
-DATASET_FILE = "dataset"
 CODE_FILE = "code.zip"
 # Seconds for the checkpoint before SIGTERM. A cancelled job gets less time than one that continues
 # later.
@@ -77,13 +76,15 @@ def orders_for(
     *,
     now: datetime,
 ) -> Orders:
-    """Return the full desired set of a node's attempts, and the attempts that it may wipe."""
+    """Return the full desired set of a node's attempts, the attempts that it may wipe, and the
+    inputs to fetch ahead."""
     rows = session.execute(DESIRED, {"node_id": node_id}).all()
     wanted = [_order(session, job, attempt, part, now=now) for attempt, job, part in rows]
     return Orders(
         attempts=[one for one in wanted if isinstance(one, Order)],
         unread=[one for one in wanted if isinstance(one, Unread)],
         forget=_forgettable(session, node_id, seen),
+        fetch_ahead=fetched_ahead(session, node_id, now=now),
     )
 
 
@@ -143,7 +144,7 @@ def _order(
         dataset_format=_format(dataset, spec),
         model=_model_files(session, job),
         code=_code(session, job),
-        inputs=_inputs(session, job, spec),
+        inputs=script_inputs(session, job) if job.code_sha256 else [],
         resume=_resume(session, attempt),
         deadlines=until,
         stop=stop,
@@ -217,22 +218,6 @@ def _model_files(session: Session, job: Job) -> list[FileRef]:
     model = session.get(Model, job.model_id)
     assert model is not None
     return [FileRef.model_validate(file) for file in model.files]
-
-
-def _inputs(session: Session, job: Job, spec: AnyJobSpec) -> list[InputFiles]:
-    if not isinstance(spec, ScriptJobSpec) or not spec.inputs:
-        return []
-    rows = session.scalars(
-        select(JobInput).where(JobInput.job_id == job.id).order_by(JobInput.position)
-    )
-    return [
-        InputFiles(
-            kind=row.kind,
-            name=row.name,
-            files=[FileRef.model_validate(file) for file in row.files],
-        )
-        for row in rows
-    ]
 
 
 def _resume(session: Session, attempt: Attempt) -> Resume | None:

@@ -12,6 +12,7 @@ from api.files.uploads import receive
 from api.nodes import files
 from api.web.auth import NodeOnly
 from api.web.process import Process, ProcessDep
+from core.base.clock import utc_now
 from core.base.errors import NotFound
 
 router = APIRouter(prefix="/v1/node/files", tags=["node protocol"])
@@ -63,9 +64,10 @@ async def put_file(
 
 @router.get("/{sha256}", summary="Fetch a file", response_class=FileResponse)
 def get_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> FileResponse:
-    """Return a dataset, code, or model or checkpoint file that a live attempt of the node needs."""
+    """Return a dataset, code, or model or checkpoint file that a live attempt of the node needs, or
+    a job whose lease on it begins soon."""
     with process.read() as session:
-        if sha256 not in files.needed(session, node):
+        if sha256 not in files.needed(session, node, now=utc_now()):
             raise NotFound(f"No attempt on {node.name} needs the file {sha256}.")
     path = process.service(Store).open_path(sha256)
     return FileResponse(path, media_type="application/octet-stream")

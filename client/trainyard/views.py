@@ -1574,6 +1574,8 @@ class Telemetry(View):
     cpu_pct: float
     memory_used_gib: float
     disk_free_gib: float
+    fetch_bytes_per_s: float | None = None
+    """Rate at which the last large file came from the store; None: none has come yet."""
     gpu_memory_used_gib: tuple[float, ...] = ()
     gpu_pct: tuple[float, ...] = ()
     gpus: tuple[GpuReading, ...] = ()
@@ -1697,6 +1699,9 @@ class PlanAnswer(View):
     """Moment at which jobs in the lease that the spec names are stopped."""
     reason: str
     """Explanation in words: where and when the job would start, or why it cannot."""
+    fetch_s: float | None = None
+    """Seconds in which a node that has none of the inputs fetches them, before the start. Null if
+    there are none, or if no node of the class has measured its rate yet."""
     inputs: tuple[JobInput, ...] = ()
     """Inputs of a script, as they would be resolved now."""
 

@@ -140,6 +140,8 @@ class Telemetry(Message):
     gpu_pct: list[float] = []
     gpu_memory_used_gib: list[float] = []
     gpus: list[GpuReading] = Field(default=[], max_length=1024)
+    fetch_bytes_per_s: float | None = Field(default=None, exclude_if=lambda rate: rate is None)
+    """Rate at which the last large file came from the store; None: none has come yet."""
 
 
 class Enrolment(Message):
@@ -378,6 +380,9 @@ class Orders(Message):
     """Unreadable attempts. Left out of the answer if empty: older workers do not know the field."""
     forget: list[AttemptRef]
     """Attempts whose exit and files are safe here: their run directories may be wiped."""
+    fetch_ahead: list[InputFiles] = Field(default=[], exclude_if=lambda named: not named)
+    """Files of jobs whose lease here begins soon, to be in the cache by then. Left out if empty:
+    older workers do not know the field."""
 
 
 # ------------------------------------------------------------------------ metrics, logs and files

@@ -19,6 +19,7 @@ from core.wire.messages import (
     ExitRecord,
     FileRef,
     Heartbeat,
+    InputFiles,
     LogAck,
     LogBatch,
     MetricsAck,
@@ -42,6 +43,7 @@ class FakeApi:
         self.orders: dict[Key, Order] = {}
         self.ordered_at: dict[Key, float] = {}
         self.forget: list[AttemptRef] = []
+        self.ahead: list[InputFiles] = []
         self.heartbeats: list[Heartbeat] = []
         self.lines: dict[Key, list[dict[str, Any]]] = {}
         self.rank_lines: dict[int, dict[Key, list[dict[str, Any]]]] = {}
@@ -151,7 +153,7 @@ class FakeApi:
             return 200, enrolled.model_dump_json().encode()
         if path == "/v1/node/heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(body))
-            orders = Orders(attempts=self.orders_now(), forget=self.forget)
+            orders = Orders(attempts=self.orders_now(), forget=self.forget, fetch_ahead=self.ahead)
             return 200, orders.model_dump_json().encode()
         if path.startswith("/v1/node/secrets/"):
             return 200, Secrets(values=self.secrets).model_dump_json().encode()

@@ -144,6 +144,23 @@ def test_an_input_that_is_mounted_is_not_evicted(
     assert not any(entry.exists() for entry in entries)
 
 
+def test_what_is_fetched_ahead_is_there_when_the_job_comes_and_its_rate_is_told(
+    api: FakeApi, node: Node
+) -> None:
+    large = api.add_file("model.safetensors", bytes(9 << 20))
+    tiny = InputFiles(kind=InputKind.MODEL, name="lab/tiny", files=[large])
+    entry = Path(mount_of(node.folder.cache, tiny).entry)
+    api.ahead = [tiny]
+    node.start()
+    wait_for(lambda: (entry / "model.safetensors").exists())
+    assert api.wait_for(lambda: (last := api.last()) and last.telemetry.fetch_bytes_per_s) > 1
+    assert api.last() is not None
+    assert api.last().attempts == []  # type: ignore[union-attr]
+    del api.files[large.sha256]  # it is not asked for again
+    key = api.order(script_order(api, "print('done')", inputs=[tiny]))
+    assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
+
+
 @pytest.fixture
 def make_old() -> Callable[[Path], None]:
     """Makes a cache entry look unused for a day."""

@@ -8,13 +8,14 @@ from core.wire.messages import Telemetry
 from worker.gpus.node_gpus import NodeGpus
 from worker.gpus.nvml import GIB
 from worker.gpus.readings import reading_of, use_pct
+from worker.preparing.fetching import FetchRate
 
 
 class TelemetrySource:
     """Measurement since the previous call."""
 
-    def __init__(self, data: Path, gpus: NodeGpus) -> None:
-        self.data, self.gpus = data, gpus
+    def __init__(self, data: Path, gpus: NodeGpus, fetch_rate: FetchRate) -> None:
+        self.data, self.gpus, self.fetch_rate = data, gpus, fetch_rate
         psutil.cpu_percent()  # the first call has nothing to compare with
 
     def measure(self) -> Telemetry:
@@ -31,4 +32,5 @@ class TelemetrySource:
                 for slot, one in enumerate(devices)
                 if one is not None and one.handle is not None
             ],
+            fetch_bytes_per_s=self.fetch_rate.bytes_per_s,
         )

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.api.agendas.test_agendas import lease
 from tests.api.conftest import World
 from tests.api.files.test_models import files, tar, upload
 from tests.api.scripts.test_scripts import packed, submit
-from tests.api.shapes import heartbeat, job_spec, place
+from tests.api.shapes import TELEMETRY, heartbeat, job_spec, place
 
 ROWS = b'{"text": "one"}\n{"text": "two"}\n'
 ROWS_SHA256 = hashlib.sha256(ROWS).hexdigest()
@@ -220,3 +221,56 @@ def test_an_agenda_passes_inputs_on_and_a_recipe_has_none(
     assert answer.status_code == 201, answer.text
     [job] = world.ann.get("/v1/jobs").json()["data"]
     assert [one["source"] for one in job["inputs"]] == ["rows"]
+
+
+def lease_and_spec(world: World, code: str, starts_in: timedelta) -> dict[str, Any]:
+    """A job that waits for ann's lease on the node, and reads her rows."""
+    lease_id = lease(world, start=utc_now() + starts_in)
+    return {**spec(code, {"dataset": "rows"}), "lease": lease_id}
+
+
+def beat(world: World, **telemetry: Any) -> dict[str, Any]:
+    changed = heartbeat(telemetry={**TELEMETRY, **telemetry})
+    answer = world.node.post("/v1/node/heartbeat", json=changed)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def test_a_node_fetches_ahead_what_jobs_read_whose_lease_begins_within_an_hour(
+    world: World, code: str, dataset: dict[str, Any]
+) -> None:
+    later = lease_and_spec(world, code, timedelta(hours=9))
+    assert submit(world, later).status_code == 201
+    assert "fetch_ahead" not in beat(world)  # older workers refuse fields that they do not know
+    fetched = f"/v1/node/files/{ROWS_SHA256}"
+    assert world.node.get(fetched).status_code == 404
+    soon = lease_and_spec(world, code, timedelta(minutes=50))
+    job = submit(world, soon).json()
+    assert [(one["kind"], one["name"]) for one in beat(world)["fetch_ahead"]] == [
+        ("dataset", "rows")
+    ]
+    assert world.node.get(fetched).content == ROWS
+    recipe = {**job_spec(data={"dataset": "rows"}), "lease": soon["lease"]}
+    assert submit(world, recipe).status_code == 201
+    ahead = beat(world)["fetch_ahead"]
+    assert [one["files"][0]["sha256"] for one in ahead] == 2 * [ROWS_SHA256]
+    world.ann.post(f"/v1/jobs/{job['id']}/cancel")
+    assert [one["name"] for one in beat(world)["fetch_ahead"]] == ["dataset"]
+
+
+@on_sqlite
+def test_the_plan_says_how_long_the_inputs_take(
+    world: World, code: str, dataset: dict[str, Any]
+) -> None:
+    document = spec(code, {"dataset": "rows"})
+    plan = world.ann.post("/v1/jobs/plan", json=document).json()
+    assert (plan["fetch_s"], [one["source"] for one in plan["inputs"]]) == (None, ["rows"])
+    assert "A node without its inputs (32 bytes) fetches them before the start." in plan["reason"]
+    beat(world, fetch_bytes_per_s=4.0)
+    plan = world.ann.post("/v1/jobs/plan", json=document).json()
+    assert plan["fetch_s"] == len(ROWS) / 4
+    assert "(32 bytes) fetches them in about 8s before the start." in plan["reason"]
+    booked = lease_and_spec(world, code, timedelta(hours=9))
+    plan = world.ann.post("/v1/jobs/plan", json=booked).json()
+    assert "before the start, in the hour before the lease." in plan["reason"]
+    assert world.ann.post("/v1/jobs/plan", json=job_spec()).json()["fetch_s"] is None

@@ -1,0 +1,72 @@
+"""Files that a node fetches ahead: those of jobs whose booked lease on it begins soon."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from core.spec.inputs import InputKind
+from core.spec.spec import JobSpec, stored_spec
+from core.states import JobState, LeaseState
+from core.tables.files import Dataset, Model
+from core.tables.jobs import Job, JobInput
+from core.tables.leases import Lease
+from core.wire.messages import FileRef, InputFiles
+
+AHEAD = timedelta(hours=1)
+DATASET_FILE = "dataset"
+
+# Built once: to build a query takes longer than to ask it, and every heartbeat asks this one.
+WAITING_FOR_LEASES = (
+    select(Job, Lease.id)
+    .join(Lease, Lease.user_id == Job.user_id)
+    .where(
+        Lease.node_id == bindparam("node_id"),
+        Lease.state == LeaseState.BOOKED,
+        Lease.hold_start <= bindparam("until"),
+        Job.state == JobState.QUEUED,
+        Job.lease_id.is_not(None),
+    )
+    .order_by(Lease.hold_start, Job.id)
+)
+
+
+def fetched_ahead(session: Session, node_id: str, *, now: datetime) -> list[InputFiles]:
+    """Return what waiting jobs read whose leases on this node begin within AHEAD, soonest first."""
+    rows = session.execute(WAITING_FOR_LEASES, {"node_id": node_id, "until": now + AHEAD})
+    found: list[InputFiles] = []
+    for job, lease_id in rows:
+        spec = stored_spec(job.spec)
+        if spec is not None and lease_id in spec.named_leases:
+            recipe = isinstance(spec, JobSpec)
+            read = _recipe_files(session, job) if recipe else script_inputs(session, job)
+            found += [one for one in read if one not in found]
+    return found
+
+
+def script_inputs(session: Session, job: Job) -> list[InputFiles]:
+    """Return the inputs of a script's job, in the order of its spec."""
+    rows = session.scalars(
+        select(JobInput).where(JobInput.job_id == job.id).order_by(JobInput.position)
+    )
+    return [
+        InputFiles(
+            kind=row.kind,
+            name=row.name,
+            files=[FileRef.model_validate(file) for file in row.files],
+        )
+        for row in rows
+    ]
+
+
+def _recipe_files(session: Session, job: Job) -> Iterator[InputFiles]:
+    """Yield a recipe's dataset and model: the node's cache has them where it has inputs."""
+    dataset = session.get(Dataset, job.dataset_id) if job.dataset_id else None
+    if dataset is not None:
+        file = FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
+        yield InputFiles(kind=InputKind.DATASET, name="dataset", files=[file])
+    model = session.get(Model, job.model_id) if job.model_id else None
+    if model is not None:
+        files = [FileRef.model_validate(file) for file in model.files]
+        yield InputFiles(kind=InputKind.MODEL, name="model", files=files)
