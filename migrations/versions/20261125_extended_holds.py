@@ -7,7 +7,7 @@ extensions for which there was room.
 from alembic import op
 
 revision = "20261125_extended_holds"
-down_revision = "20261124_slots"
+down_revision = "20261125_inputs"
 
 POSTGRESQL = """
 CREATE OR REPLACE FUNCTION one_holder() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
