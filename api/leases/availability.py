@@ -95,11 +95,10 @@ def availability(
         open_ = []
         for at in starts:
             over = _over(held[node.id], at, now)
-            room = _num_free(node, over, at, now)
-            left[at][node.name] = max(0, room - unfit[node.id])
+            num_free = _num_free(node, over, at, now)
+            left[at][node.name] = max(0, num_free - unfit[node.id])
             # A whole node is leased with its slots that are out of service.
-            if sizes[node.id] is not None:
-                room = left[at][node.name]
+            room = num_free if sizes[node.id] is None else left[at][node.name]
             if node.state not in BOOKABLE:
                 taken[at].append(TakenView(node=node.name, why=node.state))
             elif needed > node.slots:

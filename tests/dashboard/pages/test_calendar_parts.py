@@ -16,6 +16,7 @@ from tests import chromium
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
+from tests.running import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -100,6 +101,11 @@ def said(page: Page, node: str, hour: int) -> str:
     return str((cells.or_(asks)).first.get_attribute("aria-label"))
 
 
+def comes(page: Page, node: str, hour: int, words: str) -> None:
+    """Wait until the hour says these words: the answers of a page come one after another."""
+    wait_for(lambda: words in said(page, node, hour), what=f"{node}, {hour}: {words}")
+
+
 def bars(page: Page, node: str) -> list[tuple[str, ...]]:
     """Text, first and last hour, lowest and highest lane of the node's bars, by first hour."""
     found = page.locator(f"[data-lane={node}] > .lease").evaluate_all(
@@ -142,13 +148,11 @@ def test_hours_are_free_for_the_chosen_size(page: Page) -> None:
     assert "3 of 8 GPUs free" in said(page, "east-02", 10)
     page.click("[data-size='2']")
     page.locator("[data-size='2'][aria-pressed=true]").wait_for()
-    page.wait_for_load_state("networkidle")
-    assert said(page, "south-01", 10).endswith("1 of 4 GPUs free; ask for these hours")
-    assert "has 1 or 4, not 2" in said(page, "south-01", 9), "the rules say why"
-    assert said(page, "east-02", 10).endswith("3 of 8 GPUs free")
+    comes(page, "south-01", 10, "1 of 4 GPUs free; ask for these hours")
+    comes(page, "south-01", 9, "has 1 or 4, not 2")  # the rules say why
+    comes(page, "east-02", 10, "3 of 8 GPUs free")
     page.click("[data-size='']")
-    page.wait_for_load_state("networkidle")
-    assert said(page, "east-02", 8).endswith("3 of 8 GPUs free; ask for these hours"), "until 13"
+    comes(page, "east-02", 8, "3 of 8 GPUs free; ask for these hours")  # until 13
     assert "free" in said(page, "east-02", 15)
 
 
