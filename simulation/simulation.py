@@ -92,6 +92,11 @@ class JobRun:
     def restart_s(self) -> float:
         return RESTART_S if self.starts else 0.0
 
+    @property
+    def wait_h(self) -> float:
+        """Hours in which it did not advance, once it has ended."""
+        return (self.ended_s - self.job.submitted_s - self.job.run_s) / 3600
+
 
 @dataclass(frozen=True)
 class _HeldNodes:
@@ -336,7 +341,7 @@ class Simulation:
 
     def _measured(self) -> ReplayResult:
         runs = self.runs
-        waits_h = sorted(_wait_h(run) for run in runs)
+        waits_h = sorted(run.wait_h for run in runs)
         ends = [run.ended_s for run in runs] or [self._begins]
         nodes = sum(self._workload.nodes.values())
         makespan_s = max(max(ends) - self._begins, 1.0)
@@ -346,8 +351,8 @@ class Simulation:
             workload=self._workload.name,
             jobs=len(runs),
             mean_wait_h=_mean(waits_h),
-            median_wait_h=_quantile(waits_h, 0.5),
-            p95_wait_h=_quantile(waits_h, 0.95),
+            median_wait_h=quantile(waits_h, 0.5),
+            p95_wait_h=quantile(waits_h, 0.95),
             bounded_slowdown_10=_mean([_slowdown(run, 10.0) for run in runs]),
             bounded_slowdown_600=_mean([_slowdown(run, 600.0) for run in runs]),
             utilisation=(useful_node_s + self._leased_node_s) / (nodes * makespan_s),
@@ -363,14 +368,10 @@ class Simulation:
         )
 
 
-def _wait_h(run: JobRun) -> float:
-    return (run.ended_s - run.job.submitted_s - run.job.run_s) / 3600
-
-
 def _waits_by_lab(runs: Sequence[JobRun]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for run in runs:
-        found.setdefault(run.job.lab, []).append(_wait_h(run))
+        found.setdefault(run.job.lab, []).append(run.wait_h)
     return found
 
 
@@ -403,7 +404,7 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else 0.0
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
+def quantile(ordered: Sequence[float], share: float) -> float:
     """Return the smallest value that at least a `share` (0 to 1) of the values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 

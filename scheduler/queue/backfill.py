@@ -5,8 +5,9 @@ needs starts. Of the others, the first R get a *reservation*: the earliest time 
 nodes are free together, around the leases. A later job may pass only if it delays none of these: so
 a wide job is never starved, and backfilling never moves a reservation.
 
-R = 1 is EASY, R = all is conservative backfilling, and without passing it is first come, first
-served. (Lifka 1995; Mu'alem and Feitelson 2001.)
+R = 1 is EASY, and the rule here: docs/decisions/2026-11-25-one-reservation.md. R = all is
+conservative backfilling, and without passing it is first come, first served. (Lifka 1995; Mu'alem
+and Feitelson 2001.)
 
 A lease is a reservation that never moves. A job that saves checkpoints may start in front of a
 lease even if it will not end before that lease begins, provided the gap is long enough (*soft
@@ -28,7 +29,7 @@ STEP_S = 900.0  # step of a forecast
 class QueueRules:
     """Rules by which the queue is served."""
 
-    reservations: int | None = 10
+    reservations: int | None = 1
     """Number of waiting jobs that get a reservation, the first ones; None: all."""
     passing: bool = True
     """True if a job may start before one that waits and comes earlier in the order."""
@@ -60,8 +61,8 @@ class Part(NamedTuple):
 
 WHOLE_NODES = (Part(),)
 
-FIRST_COME = QueueRules(reservations=1, passing=False, soft_fit=False)
-EASY = QueueRules(reservations=1, soft_fit=False)
+FIRST_COME = QueueRules(passing=False, soft_fit=False)
+EASY = QueueRules(soft_fit=False)
 CONSERVATIVE = QueueRules(reservations=None, soft_fit=False)
 
 
@@ -145,11 +146,6 @@ class Backfill:
         none_passes = self._someone_waits and not self._rules.passing
         return none_passes or not any(lane.masks[0] for lane in self.lanes.values())
 
-    @property
-    def has_reservations(self) -> bool:
-        """True if the next waiting job may get a reservation."""
-        return self._left >= 1
-
     def place(self, want: Want) -> BackfillStart | Reservation | None:
         """Start the next job or reserve nodes for it; None if it gets no reservation or fits
         nowhere."""
@@ -193,12 +189,22 @@ class Backfill:
         """
         if self._left < 1:
             return None
-        reservation = earliest(self.lanes, want)
+        reservation = self.plan(want)
         if reservation is not None:
             self._left -= 1
-            lane = self.lanes[reservation.class_name]
-            lane.take(reservation.nodes, reservation.start, reservation.end, reservation.slots)
         return reservation
+
+    def plan(self, want: Want) -> Reservation | None:
+        """Take the earliest time for a job that could not start, whether or not reservations are
+        left: after the walk, where nothing starts any more that it could hold up.
+
+        Returns None if its nodes are never free together.
+        """
+        planned = earliest(self.lanes, want)
+        if planned is not None:
+            lane = self.lanes[planned.class_name]
+            lane.take(planned.nodes, planned.start, planned.end, planned.slots)
+        return planned
 
     def _start(self, want: Want) -> BackfillStart | None:
         for name in want.classes:

@@ -13,6 +13,7 @@ from scheduler.queue.backfill import (
     Backfill,
     BackfillStart,
     QueueRules,
+    Reservation,
     StartForecast,
     Want,
     earliest,
@@ -31,6 +32,7 @@ from scheduler.queue.timeline import (
 from scheduler.snapshot import AttemptSnapshot, LeaseSnapshot, Snapshot, WaitingJob
 
 WORTH_A_CHANGE = timedelta(minutes=10)  # an advice that gains less is not given
+PLANNED = 10  # waiting jobs whose start is planned to the second, and who are told what would help
 LEAST_USE = timedelta(seconds=60)  # a lease with less time left is not worth a start
 
 
@@ -79,7 +81,8 @@ class Later:
     room_now_s: float = 0.0
     """Longest wall time with which it could start at once, in seconds."""
     sooner: tuple[Sooner, ...] = ()
-    """Changes with which it would start earlier; only for jobs that may get a reservation."""
+    """Changes with which it would start earlier, for the first jobs in the queue. Without a
+    reservation only those with which it would start now: others may pass it later."""
     gap_from_min: int | None = None
     """Shortest gap, in minutes, in which its nodes' policies let a job be cut; 0: none does.
 
@@ -154,7 +157,8 @@ def decide(
         if decision is None:
             decision = _as_guest(job, world, free, idle, guests)
         if decision is None:
-            decision = _later(job, walk, world, timeline)
+            is_near = len(unplanned) < PLANNED
+            decision = _later(job, walk, world, timeline, is_near=is_near)
         if isinstance(decision, WalkIn) and job.id not in claims:
             is_borrowed = lending.lends_to(decision.node_ids)
             decision = replace(decision, is_borrowed=is_borrowed)
@@ -166,11 +170,14 @@ def decide(
         if isinstance(decision, Later) and decision.slot is None:
             unplanned[job.id] = decision
         decisions[job.id] = decision
+    left = [job for job in order if job.id in unplanned]
+    for job in left[:PLANNED]:
+        planned = walk.plan(want_of(job, timeline))
+        decisions[job.id] = _planned(unplanned[job.id], job, planned, timeline)
     forecast = StartForecast(walk.lanes)
-    for job in order:
-        if job.id in unplanned:
-            slot = _forecast(job, forecast, timeline)
-            decisions[job.id] = replace(unplanned[job.id], slot=slot)
+    for job in left[PLANNED:]:
+        planned = forecast.place(want_of(job, timeline))
+        decisions[job.id] = _planned(unplanned[job.id], job, planned, timeline)
     return [(job, decisions[job.id]) for job in order]
 
 
@@ -233,21 +240,33 @@ def _start(job: WaitingJob, walk: Backfill, timeline: Timeline, grace_s: int) ->
     return _walk_in(job, start, timeline, grace_s) if start is not None else None
 
 
-def _later(job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline) -> Later:
+def _later(
+    job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline, *, is_near: bool
+) -> Later:
     """Return the wait of a job that can't start, with its slot if it gets a reservation."""
     want = want_of(job, timeline)
     room_now_s = wall_room_s(timeline, want)
     gap_from_min = _gap_from_min(job, walk, world, timeline)
-    variants = list(_variants(job, want, walk)) if walk.has_reservations else []
+    sooner = tuple(_variants(job, want, walk)) if is_near else ()
     reservation = walk.reserve(want)
     if reservation is None:
-        return Later(None, room_now_s, gap_from_min=gap_from_min)
-    name, nodes, begin, end, _ = reservation
+        now = datetime.fromtimestamp(timeline.now, UTC)
+        sooner = tuple(each for each in sooner if each.start <= now)
+    later = Later(None, room_now_s, sooner, gap_from_min)
+    return later if reservation is None else _planned(later, job, reservation, timeline)
+
+
+def _planned(
+    later: Later, job: WaitingJob, planned: Reservation | None, timeline: Timeline
+) -> Later:
+    """Return the wait of a job with its planned slot, and the changes that gain enough."""
+    if planned is None:
+        return replace(later, sooner=())
+    name, nodes, begin, end, _ = planned
     slot = timeline.slot(name, nodes, begin)
     timeline.planned(name, nodes, end, job.id)
     worth = slot.start - WORTH_A_CHANGE
-    sooner = tuple(each for each in variants if each.start <= worth)
-    return Later(slot, room_now_s, sooner, gap_from_min)
+    return replace(later, slot=slot, sooner=tuple(s for s in later.sooner if s.start <= worth))
 
 
 def _gap_from_min(
@@ -301,16 +320,6 @@ def _walk_in(job: WaitingJob, start: BackfillStart, timeline: Timeline, grace_s:
 def cut_hold_end(end: float, grace_s: int) -> datetime:
     """Return the hold's end for a job that is cut, its nodes being taken at `end` (seconds)."""
     return datetime.fromtimestamp(end - CLEANING_S + grace_s, UTC)
-
-
-def _forecast(job: WaitingJob, forecast: StartForecast, timeline: Timeline) -> PossibleStart | None:
-    planned = forecast.place(want_of(job, timeline))
-    if planned is None:
-        return None
-    name, nodes, begin, end, _ = planned
-    slot = timeline.slot(name, nodes, begin)
-    timeline.planned(name, nodes, end, job.id)
-    return slot
 
 
 def _place_in_leases(

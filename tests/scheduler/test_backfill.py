@@ -183,6 +183,24 @@ def test_a_forecast_is_never_earlier_than_the_exact_plan_of_one_job(
         assert exact.start <= told.start
 
 
+@given(LEASES, WANTS)
+def test_who_has_no_reservation_is_planned_after_the_walk_and_holds_up_nobody_in_it(
+    leases: list[tuple[int, int, int]], found: list[tuple[int, int]]
+) -> None:
+    """Every start is EASY's; the planned times are those of serving the others in order."""
+    lane, wants = lane_of(leases), wants_of(found)
+    walk = Backfill({"a": lane.copy()}, QueueRules(soft_fit=False))
+    placed = [walk.place(each) for each in wants]
+    taken = lane.copy()
+    for one in placed:
+        if one is not None:
+            taken.take(one.nodes, getattr(one, "start", 0.0), one.end)
+    assert sum(not isinstance(one, BackfillStart | None) for one in placed) <= 1
+    left = [each for each, one in zip(wants, placed, strict=True) if one is None]
+    in_order = Backfill({"a": taken}, CONSERVATIVE)
+    assert [walk.plan(each) for each in left] == [in_order.reserve(each) for each in left]
+
+
 @pytest.mark.parametrize("rules", [EASY, QueueRules(), CONSERVATIVE])
 def test_a_job_that_wants_more_nodes_than_there_are_gets_no_time_and_blocks_nobody(
     rules: QueueRules,
