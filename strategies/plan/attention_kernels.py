@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from strategies.plan.hardware import Hardware
-from strategies.plan.shapes import heads, kv_heads
+from strategies.plan.shapes import head_width, heads, kv_heads
 from strategies.plan.spec import ModelSpec, Precision, TrainSpec
 
 FLASH_HEADS_UP_TO = 256  # features per head
@@ -48,7 +48,7 @@ def kernel_of(spec: TrainSpec) -> AttentionKernel:
         spec.precision,
         masked=spec.data.packing,
         grouped=kv_heads(model) != heads(model),
-        head_width=model.width // heads(model),
+        head_width=head_width(model),
     )
 
 

@@ -25,6 +25,8 @@ class Shape:
     kv_heads: int
     ffn_width: int
     vocabulary: int
+    head_width: int | None = None
+    """Features of a head; None: width / heads."""
     gated: bool = True
     """True for SwiGLU and RMSNorm, as in Llama; else two matrices and LayerNorm, as in GPT."""
     tied: bool = False
@@ -38,7 +40,7 @@ class Shape:
 
     def count(self) -> int:
         """Return the number of parameters; a matrix shared by embedding and head counts once."""
-        per_head = self.width // self.heads
+        per_head = self.head_width or self.width // self.heads
         queries, keys = per_head * self.heads, per_head * self.kv_heads
         attention = 2 * self.width * queries + 2 * self.width * keys
         feed_forward = (3 if self.gated else 2) * self.width * self.ffn_width
@@ -97,6 +99,7 @@ KNOWN = {
     "llama-3-70b": Shape(80, 8192, 64, 8, 28_672, 128_256),
     "llama-3-405b": Shape(126, 16_384, 128, 8, 53_248, 128_256),
     "mistral-7b": Shape(32, 4096, 32, 8, 14_336, 32_000),
+    "mistral-nemo-12b": Shape(40, 5120, 32, 8, 14_336, 131_072, head_width=128),
     "qwen2.5-0.5b": qwen(24, 896, 14, 2, 4864, small=True),
     "qwen2.5-1.5b": qwen(28, 1536, 12, 2, 8960, small=True),
     "qwen2.5-3b": qwen(36, 2048, 16, 2, 11_008, small=True),
@@ -139,11 +142,7 @@ def stored_dtype(config: Mapping[str, Any]) -> str:
 
 def llama_config(config: Mapping[str, Any]) -> Shape:
     heads, width = config["num_attention_heads"], config["hidden_size"]
-    if config.get("head_dim", width // heads) not in (None, width // heads):
-        raise UnknownModel(
-            f"head_dim {config['head_dim']} is not hidden_size {width} / {heads} heads; such a "
-            "model cannot be planned yet"
-        )
+    head_width = config.get("head_dim") or width // heads
     return Shape(
         layers=config["num_hidden_layers"],
         width=width,
@@ -151,6 +150,7 @@ def llama_config(config: Mapping[str, Any]) -> Shape:
         kv_heads=config.get("num_key_value_heads") or heads,
         ffn_width=config["intermediate_size"],
         vocabulary=config["vocab_size"],
+        head_width=None if head_width * heads == width else head_width,
         tied=bool(config.get("tie_word_embeddings", False)),
         query_key_value_biases=config["model_type"] == "qwen2",
     )
@@ -193,6 +193,7 @@ def as_spec(shape: Shape) -> ModelSpec:
         width=shape.width,
         heads=shape.heads,
         kv_heads=shape.kv_heads if shape.gated and shape.kv_heads != shape.heads else None,
+        head_width=shape.head_width,
         ffn_width=shape.ffn_width,
         tied_embeddings=shape.tied,
     )

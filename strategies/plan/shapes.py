@@ -52,6 +52,21 @@ def kv_heads(model: ModelSpec) -> int:
     return heads(model) if model.kv_heads is None else model.kv_heads
 
 
+def head_width(model: ModelSpec) -> int:
+    """Return the number of features of each head, given or its share of the width."""
+    return model.width // heads(model) if model.head_width is None else model.head_width
+
+
+def query_width(model: ModelSpec) -> int:
+    """Return the number of features of all query heads: the width of what attention mixes."""
+    return heads(model) * head_width(model)
+
+
+def kv_width(model: ModelSpec) -> int:
+    """Return the number of features of all heads of keys, and of values."""
+    return kv_heads(model) * head_width(model)
+
+
 def parameters_of(spec: TrainSpec) -> int:
     """Return the count of the model's numbers, adapters excluded."""
     if spec.model.name.reads_images:
@@ -62,10 +77,10 @@ def parameters_of(spec: TrainSpec) -> int:
 def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
     """Return the count of a text model's numbers; tied embeddings are one matrix."""
     width, inner = model.width, ffn_width(model)
-    kv_width = width // heads(model) * kv_heads(model)
-    attention = 2 * width * width + 2 * width * kv_width  # query and output, key and value
+    queries, keys = query_width(model), kv_width(model)
+    attention = 2 * width * queries + 2 * width * keys  # query and output, key and value
     if model.attention_bias:
-        attention += width + 2 * kv_width
+        attention += queries + 2 * keys
     if model.name is ModelName.GPT:
         feed_forward, norm = 2 * width * inner, 2 * width  # up and down; LayerNorm has a bias
     else:
@@ -79,12 +94,12 @@ def matrices(model: ModelSpec) -> dict[AdapterTarget, tuple[int, int]]:
     if model.name.reads_images:
         return {}
     width, inner = model.width, ffn_width(model)
-    kv_width = width // heads(model) * kv_heads(model)
+    queries, keys = query_width(model), kv_width(model)
     found = {
-        AdapterTarget.QUERY: (width, width),
-        AdapterTarget.KEY: (kv_width, width),
-        AdapterTarget.VALUE: (kv_width, width),
-        AdapterTarget.OUTPUT: (width, width),
+        AdapterTarget.QUERY: (queries, width),
+        AdapterTarget.KEY: (keys, width),
+        AdapterTarget.VALUE: (keys, width),
+        AdapterTarget.OUTPUT: (width, queries),
         AdapterTarget.UP: (inner, width),
         AdapterTarget.DOWN: (width, inner),
     }
@@ -126,4 +141,4 @@ def frozen_bytes(base: FrozenBase, shape: tuple[int, int], *, whole: int) -> int
 
 def largest_matrix(model: ModelSpec, *, vocabulary: int) -> int:
     """Return the count of numbers in the largest matrix of a text model."""
-    return model.width * max(ffn_width(model), model.width, vocabulary)
+    return model.width * max(ffn_width(model), query_width(model), vocabulary)

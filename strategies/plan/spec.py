@@ -208,12 +208,14 @@ class ModelSpec(SpecPart):
     Images: mlp (every layer a matrix), cnn (every layer a convolution that halves the image)."""
     layers: Layers
     width: Width
-    """Features per token; divisible by heads, with an even quotient (rotary positions). mlp:
-    features per image; cnn: channels."""
+    """Features per token. mlp: features per image; cnn: channels."""
     heads: Annotated[Heads | None, Field(validate_default=True)] = None
     """Text only, and required there."""
     kv_heads: Heads | None = None
     """llama only: heads of keys and values, a divisor of heads. Default: as many as heads."""
+    head_width: Width | None = None
+    """Text only: features of each head, an even number (rotary positions); head_dim in
+    config.json. Default: width / heads, which must be whole."""
     ffn_width: Width | None = None
     """Inner width of the feed-forward part. Default: gpt 4 x width; llama 8/3 x width, rounded
     up to a multiple of 32."""

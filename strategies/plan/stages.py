@@ -5,7 +5,13 @@ round; ZBVZeroBubble reverses every second round, so that the first rank holds b
 """
 
 from strategies.plan import image_shapes
-from strategies.plan.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
+from strategies.plan.shapes import (
+    ffn_width,
+    kv_width,
+    query_width,
+    tokens_per_sample,
+    vocabulary_size,
+)
 from strategies.plan.spec import ModelName, ParallelismSpec, PipelineSchedule, Strategy, TrainSpec
 
 SINGLE_STAGE = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
@@ -72,9 +78,9 @@ def layers_of(spec: TrainSpec, num_stages: int) -> list[range]:
 def layer_products(spec: TrainSpec) -> int:
     """Return the multiplications of one layer's forward pass, per token."""
     model = spec.model
-    kv_width = model.width // heads(model) * kv_heads(model)
-    attention = 2 * model.width * (model.width + kv_width)
-    scores = tokens_per_sample(spec.data) * model.width  # two products, half of each is masked
+    attention = 2 * model.width * (query_width(model) + kv_width(model))
+    # Scores: two products, half of each is masked.
+    scores = tokens_per_sample(spec.data) * query_width(model)
     matrices = 2 if model.name is ModelName.GPT else 3
     return attention + scores + matrices * model.width * ffn_width(model)
 

@@ -10,7 +10,15 @@ from strategies.plan import image_shapes
 from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, TECHNIQUES, ZERO
 from strategies.plan.loss_runs import tokens_at_once
 from strategies.plan.rules.problem import ResolvedSpec
-from strategies.plan.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
+from strategies.plan.shapes import (
+    ffn_width,
+    heads,
+    kv_heads,
+    kv_width,
+    query_width,
+    tokens_per_sample,
+    vocabulary_size,
+)
 from strategies.plan.spec import (
     ActivationCheckpointing,
     AdapterTarget,
@@ -55,19 +63,19 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing, *, lean: bool =
         return KeptBytes(numbers * BYTES_PER_WEIGHT[spec.precision], 0, 0)
     model = spec.model
     width, inner = model.width, ffn_width(model)
-    keys_values = 2 * (width // heads(model) * kv_heads(model))
+    queries, keys_values = query_width(model), 2 * kv_width(model)
     gated = model.name is ModelName.LLAMA
     if how is ActivationCheckpointing.FULL:  # the layer's input
         return KeptBytes(width * size, 0, 0)
     if how is ActivationCheckpointing.SELECTIVE:
         # Also the results of its products: output, down; query, attention; key, value; gate, up.
         first = 2 * inner if gated else inner
-        products = (2 * width + keys_values + first) * size
+        products = (2 * queries + keys_values + first) * size
         return KeptBytes(3 * width * size, 0, products)
     residual = 2 * width * size
     read = 2 * width * size  # both norms' outputs
     # Query, attention, key, value; before and, unless it is lean, in and after the activation.
-    numbers = 2 * width + keys_values + (2 if gated else 1) * (1 if lean else 2) * inner
+    numbers = 2 * queries + keys_values + (2 if gated else 1) * (1 if lean else 2) * inner
     return KeptBytes(residual, read, numbers * size)
 
 
@@ -168,7 +176,7 @@ def exchange_bytes(resolved: ResolvedSpec) -> float:
     if resolved.layout.context == 1:
         return 0
     spec, trade = resolved.spec, resolved.spec.parallelism.ulysses_degree
-    features = tokens(resolved) * spec.model.width / resolved.layout.tensor
+    features = tokens(resolved) * query_width(spec.model) / resolved.layout.tensor
     grouped = kv_heads(spec.model) / heads(spec.model)
     numbers = 0.0
     if trade < resolved.layout.context:

@@ -1,7 +1,7 @@
 """Floating-point operations of a training, counted by convention. Pure arithmetic, torch-free.
 
 The convention is PaLM's (arXiv:2204.02311, appendix B): six per matrix weight and token (two
-forward, four backward) and 12 x layers x width x tokens for attention, without a discount for
+forward, four backward) and 12 x layers x width of heads x tokens for attention, no discount for
 causality and without counting recomputation. A frozen weight counts four: it has no gradient. A
 convolution's weight counts at every position. Model FLOPs utilisation divides by the peak of dense
 matrix products.
@@ -11,8 +11,8 @@ from strategies.plan import image_shapes
 from strategies.plan.shapes import (
     count_adapters,
     ffn_width,
-    heads,
-    kv_heads,
+    kv_width,
+    query_width,
     tokens_per_sample,
     vocabulary_size,
 )
@@ -26,8 +26,7 @@ FLOPS_PER_ATTENTION = 12
 def matrix_weights(model: ModelSpec, *, vocabulary: int) -> int:
     """Return how many weights each token is multiplied by: all matrices but the embedding."""
     width = model.width
-    kv_width = width // heads(model) * kv_heads(model)
-    attention = 2 * width * width + 2 * width * kv_width
+    attention = 2 * width * (query_width(model) + kv_width(model))
     feed_forward = (2 if model.name is ModelName.GPT else 3) * width * ffn_width(model)
     return model.layers * (attention + feed_forward) + vocabulary * width
 
@@ -37,7 +36,7 @@ def flops_per_token(
 ) -> int:
     """Return the FLOPs of one token's forward and backward pass."""
     matrices = matrix_weights(model, vocabulary=vocabulary)
-    attention = FLOPS_PER_ATTENTION * model.layers * model.width * sequence_length
+    attention = FLOPS_PER_ATTENTION * model.layers * query_width(model) * sequence_length
     if adapter is not None:
         trained = FLOPS_PER_WEIGHT * count_adapters(model, adapter)
         return FLOPS_PER_FROZEN_WEIGHT * matrices + trained + attention

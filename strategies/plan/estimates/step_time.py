@@ -25,6 +25,7 @@ from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     count_trained,
     matrices,
+    query_width,
     tokens_per_sample,
     vocabulary_size,
 )
@@ -119,7 +120,7 @@ def time_of_step(resolved: ResolvedSpec) -> StepTime | None:
 def computes_s(resolved: ResolvedSpec, gpu: GpuSpeeds, tflops: float) -> float:
     """Return the time that a rank computes in a step, at this speed of its products."""
     spec, ranks = resolved.spec, max(1, resolved.world_size)
-    attention = FLOPS_PER_ATTENTION * spec.model.layers * spec.model.width
+    attention = FLOPS_PER_ATTENTION * spec.model.layers * query_width(spec.model)
     attention *= tokens_per_sample(spec.data) * tokens_of_step(spec)
     slower = (1 / ATTENTION_SLOWER - 1) * attention
     work = (flops_per_step(spec) + slower) / ranks * (1 + recomputed(spec))

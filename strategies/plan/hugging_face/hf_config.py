@@ -9,7 +9,13 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from strategies.plan.shapes import ffn_width, kv_heads, tokens_per_sample, vocabulary_size
+from strategies.plan.shapes import (
+    ffn_width,
+    head_width,
+    kv_heads,
+    tokens_per_sample,
+    vocabulary_size,
+)
 from strategies.plan.spec import (
     FrozenDtype,
     ModelName,
@@ -103,6 +109,11 @@ class HfConfig(BaseModel):
             asked = self.use_sliding_window
         return self.sliding_window if asked else None
 
+    def head_width(self) -> int | None:
+        """Return the features of a head; None if heads share the width."""
+        given, heads = self.head_dim, self.num_attention_heads
+        return None if given is None or given * heads == self.hidden_size else given
+
     def model(self) -> ModelSpec:
         """Return the network described here. Raises UnsupportedModel if it cannot be built."""
         if reasons := list(self.obstacles()):
@@ -116,6 +127,7 @@ class HfConfig(BaseModel):
             "width": self.hidden_size,
             "heads": self.num_attention_heads,
             "kv_heads": self.num_key_value_heads or self.num_attention_heads,
+            "head_width": self.head_width(),
             "ffn_width": self.intermediate_size,
             "tied_embeddings": self.tie_word_embeddings,
             "attention_bias": self.architectures[0] == "Qwen2ForCausalLM",
@@ -154,12 +166,6 @@ class HfConfig(BaseModel):
             yield "attention_bias and mlp_bias (of output and feed-forward) are not supported"
         if self.attention_dropout:
             yield f"attention_dropout {self.attention_dropout:g} is not supported; 0 is"
-        heads = max(1, self.num_attention_heads)
-        if self.head_dim is not None and self.head_dim * heads != self.hidden_size:
-            yield (
-                f"head_dim {self.head_dim} is not hidden_size {self.hidden_size} / "
-                f"num_attention_heads {heads}, which is not supported"
-            )
         rope = self.rope_parameters or self.rope_scaling or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", "llama3"):
@@ -211,6 +217,7 @@ def shape_of(model: ModelSpec, vocabulary: int) -> dict[str, object]:
         "model.width": model.width,
         "model.heads": model.heads,
         "model.kv_heads": kv_heads(model),
+        "model.head_width": head_width(model),
         "model.ffn_width": ffn_width(model),
         "model.tied_embeddings": model.tied_embeddings,
         "model.attention_bias": model.attention_bias,
@@ -252,6 +259,7 @@ def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str
         "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads,
         "num_key_value_heads": kv_heads(model),
+        "head_dim": head_width(model),
         "hidden_act": "silu",
         "rms_norm_eps": model.norm_epsilon,
         "tie_word_embeddings": model.tied_embeddings,

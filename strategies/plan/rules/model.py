@@ -11,22 +11,10 @@ def heads_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
     model, num_heads = resolved.spec.model, heads(resolved.spec.model)
     if model.name.reads_images:
         return
-    fitting = f"the nearest is {largest_divisor(num_heads, model.width // 2)}"
-    if model.width % 2:
-        fitting = f"the width must be even; use {model.width + 1}"
-    if model.width % num_heads:
-        yield Problem(
-            code="not_divisible",
-            param="model.heads",
-            message=f"width {model.width} is not divisible by {num_heads} heads; {fitting}",
-        )
-    elif model.width // num_heads % 2:
-        yield Problem(
-            code="odd_head_width",
-            param="model.heads",
-            message=f"width {model.width} / {num_heads} heads = {model.width // num_heads} "
-            f"features per head; rotary positions need an even number; {fitting}",
-        )
+    if model.head_width is not None:
+        yield from given_width_is_even(model.head_width)
+    else:
+        yield from width_divides(model.width, num_heads)
     if model.kv_heads is None:
         return
     if model.name is ModelName.GPT and model.kv_heads != num_heads:
@@ -42,6 +30,35 @@ def heads_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
             param="model.kv_heads",
             message=f"{num_heads} heads are not divisible by {model.kv_heads} kv_heads; the "
             f"nearest is {largest_divisor(min(model.kv_heads, num_heads), num_heads)}",
+        )
+
+
+def given_width_is_even(head_width: int) -> Iterator[Problem]:
+    if head_width % 2:
+        yield Problem(
+            code="odd_head_width",
+            param="model.head_width",
+            message=f"head_width {head_width} is odd, and rotary positions need an even number; "
+            f"use {head_width + 1}",
+        )
+
+
+def width_divides(width: int, num_heads: int) -> Iterator[Problem]:
+    fitting = f"the nearest is {largest_divisor(num_heads, width // 2)}"
+    if width % 2:
+        fitting = f"the width must be even; use {width + 1}"
+    if width % num_heads:
+        yield Problem(
+            code="not_divisible",
+            param="model.heads",
+            message=f"width {width} is not divisible by {num_heads} heads; {fitting}",
+        )
+    elif width // num_heads % 2:
+        yield Problem(
+            code="odd_head_width",
+            param="model.heads",
+            message=f"width {width} / {num_heads} heads = {width // num_heads} "
+            f"features per head; rotary positions need an even number; {fitting}",
         )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from strategies.plan.hugging_face.hf_names import MODULES, hf_module, is_rotated
 from strategies.plan.run_directory import ADAPTER_CONFIG, ADAPTER_WEIGHTS, write_atomically
-from strategies.plan.shapes import heads
+from strategies.plan.shapes import head_width
 from strategies.plan.spec import AdapterTarget, ModelName, TrainSpec
 from strategies.train.fine_tuning.pretrained import halves
 
@@ -48,7 +48,7 @@ def in_order(name: str, tensor: Tensor, spec: TrainSpec) -> Tensor:
     matrix, factor = split_name(name)
     is_llama = spec.model.name is ModelName.LLAMA
     if is_llama and factor == "b" and is_rotated(f"{matrix}.weight"):
-        tensor = halves(tensor, spec.model.width // heads(spec.model))
+        tensor = halves(tensor, head_width(spec.model))
     return tensor.contiguous()
 
 

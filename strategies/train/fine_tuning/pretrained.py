@@ -23,7 +23,7 @@ from strategies.plan.hugging_face.hf_config import (
 )
 from strategies.plan.hugging_face.hf_names import codes_name, hf_name, is_rotated
 from strategies.plan.run_directory import WEIGHTS, BadCheckpoint
-from strategies.plan.shapes import heads
+from strategies.plan.shapes import head_width
 from strategies.plan.spec import TrainSpec
 from strategies.train.fine_tuning import gptq
 from strategies.train.init import Region
@@ -40,7 +40,7 @@ class PretrainedWeights:
 
     def __init__(self, folder: Path, spec: TrainSpec) -> None:
         self.folder = folder
-        self.head_width = spec.model.width // heads(spec.model)
+        self.head_width = head_width(spec.model)
         config = read_config(folder)
         self.zeros_less_one = config.stores_zeros_less_one
         require_same_shape(config, spec, folder)
@@ -149,9 +149,9 @@ def halves(here: Tensor, head_width: int) -> Tensor:
 
 def to_hugging_face(weights: dict[str, Tensor], spec: TrainSpec) -> dict[str, Tensor]:
     """Return whole weights of a llama under Hugging Face's names, in its order of rows."""
-    head_width = spec.model.width // heads(spec.model)
+    of_each = head_width(spec.model)
     return {
-        hf_name(name): halves(tensor, head_width).contiguous() if is_rotated(name) else tensor
+        hf_name(name): halves(tensor, of_each).contiguous() if is_rotated(name) else tensor
         for name, tensor in weights.items()
     }
 

@@ -6,22 +6,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from strategies.plan.spec import RopeScaling
+from strategies.plan.shapes import head_width, kv_width, query_width
+from strategies.plan.spec import ModelSpec, RopeScaling
 
 ROTARY_BASE = 10_000.0  # RoFormer (arXiv:2104.09864), section 3.2.2
 
 
 def rotary_table(
     sequence_length: int,
-    head_width: int,
+    num_features: int,
     *,
     dtype: torch.dtype,
     device: torch.device | None = None,
     base: float = ROTARY_BASE,
     scaling: RopeScaling | None = None,
 ) -> Tensor:
-    """Return cosine and sine of each pair's angle, (T, 1, D/2, 2)."""
-    exponents = torch.arange(0, head_width, 2, dtype=torch.float64, device=device) / head_width
+    """Return cosine and sine of each pair's angle in a head of so many features, (T, 1, D/2, 2)."""
+    exponents = torch.arange(0, num_features, 2, dtype=torch.float64, device=device) / num_features
     positions = torch.arange(sequence_length, dtype=torch.float64, device=device)
     frequencies = base**-exponents
     if scaling is not None:
@@ -84,16 +85,14 @@ class Attention(nn.Module):
     from the matrices: a tensor-parallel rank holds only some.
     """
 
-    def __init__(
-        self, width: int, heads: int, kv_heads: int, dtype: torch.dtype, *, bias: bool = False
-    ) -> None:
+    def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
         super().__init__()
-        self.head_width = width // heads
-        kv_width = self.head_width * kv_heads
-        self.query = nn.Linear(width, width, bias=bias, dtype=dtype)
-        self.key = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
-        self.value = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
-        self.output = nn.Linear(width, width, bias=False, dtype=dtype)
+        self.head_width = head_width(spec)
+        width, queries, keys = spec.width, query_width(spec), kv_width(spec)
+        self.query = nn.Linear(width, queries, bias=spec.attention_bias, dtype=dtype)
+        self.key = nn.Linear(width, keys, bias=spec.attention_bias, dtype=dtype)
+        self.value = nn.Linear(width, keys, bias=spec.attention_bias, dtype=dtype)
+        self.output = nn.Linear(queries, width, bias=False, dtype=dtype)
         self.attend = attend  # context parallelism replaces it
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from strategies.plan.shapes import ffn_width, heads
+from strategies.plan.shapes import ffn_width
 from strategies.plan.spec import ModelSpec
 from strategies.train.models.activated_linear import ActivatedPart
 from strategies.train.models.attention import Attention
@@ -26,7 +26,7 @@ class Block(nn.Module):
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
         super().__init__()
         self.attention_norm = LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
-        self.attention = Attention(spec.width, heads(spec), heads(spec), dtype)
+        self.attention = Attention(spec, dtype)
         self.feed_forward_norm = LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
 

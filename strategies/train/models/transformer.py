@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding, linear
 
 from strategies.plan.loss_runs import tokens_at_once
-from strategies.plan.shapes import heads
+from strategies.plan.shapes import head_width
 from strategies.plan.spec import ModelSpec
 from strategies.train.models.attention import rotary_table
 from strategies.train.models.autocast import as_autocast_wants
@@ -79,7 +79,7 @@ class Transformer(Network):
             head=Head(spec.width, vocabulary, bias=False, dtype=dtype),
         )
         self.sequence_length, self.dtype = sequence_length, dtype
-        self.head_width = spec.width // heads(spec)
+        self.head_width = head_width(spec)
         self.rope_base, self.rope_scaling = spec.rope_base, spec.rope_scaling
         self.register_buffer("rotation", torch.empty(0), persistent=False)
 

@@ -41,6 +41,7 @@ CONFIGS: dict[str, Any] = {
     "llama": LlamaConfig(**SHAPE, rms_norm_eps=1e-5),
     "llama3-tied": LlamaConfig(**SHAPE, rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True),
     "mistral": MistralConfig(**SHAPE, sliding_window=48),
+    "mistral-nemo": MistralConfig(**SHAPE, head_dim=12, sliding_window=None),
     "qwen2": Qwen2Config(**SHAPE, rope_parameters={"rope_type": "default", "rope_theta": 1e6}),
 }
 

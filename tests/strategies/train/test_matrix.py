@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from strategies.plan.catalog import TECHNIQUES
-from strategies.plan.spec import Precision
+from strategies.plan.spec import ModelName, Precision
 from tests.strategies.support.law import Bench, Departure, band_of, departure
 from tests.strategies.support.layouts import VARIANTS, Split, Variant, all_splits, layouts, pairs
 from tests.strategies.support.matrix import LARGE_MATRIX, MATRIX, essential
@@ -66,6 +66,15 @@ def test_every_layout_follows_the_curve_of_one_rank(
 ) -> None:
     found = bench.departure(split, variant)
     table.append(row_of(split, variant, Precision.FLOAT64, found))
+    assert found.within(band_of(split, Precision.FLOAT64)), str(found)
+
+
+@RANKS
+@pytest.mark.parametrize("name", ["tensor2-sequence", "context2-ulysses2"])
+def test_heads_may_have_a_width_of_their_own(name: str, bench: Bench) -> None:
+    split = next(split for split in MATRIX if str(split) == name)
+    variant = Variant(ModelName.LLAMA)
+    found = bench.departure(split, variant, model__head_width=24)
     assert found.within(band_of(split, Precision.FLOAT64)), str(found)
 
 

@@ -91,6 +91,7 @@ LONG = [
     one("llama, 4 micro-batches", LLAMA, **IN_FOUR),
     one("gpt, selective checkpointing", GPT, activation_checkpointing="selective"),
     one("llama, selective checkpointing", LLAMA, activation_checkpointing="selective"),
+    one("llama, heads twice as wide", {**LLAMA, "head_width": 64}),
     one("llama, full checkpointing", LLAMA, activation_checkpointing="full"),
     one("gpt, bfloat16", GPT, precision="bfloat16"),
     one("gpt, pure bfloat16", GPT, precision="pure_bfloat16"),

@@ -310,7 +310,6 @@ def test_weights_split_over_files_are_found_by_their_index(
     ("changes", "words"),
     [
         ({"architectures": ["FalconForCausalLM"]}, "FalconForCausalLM is not supported"),
-        ({"head_dim": 16}, "head_dim 16 is not hidden_size 32 / num_attention_heads 4"),
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act gelu"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type yarn"),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from strategies.plan.spec import ModelName, ModelSpec
 from strategies.train.init import build_model
 from strategies.train.models.attention import Attention, rotary_table, rotate
 from strategies.train.models.transformer import Transformer
@@ -67,21 +68,24 @@ def test_rotary_table_is_the_papers() -> None:
     torch.testing.assert_close(table[..., 1], angles.sin())
 
 
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_attention_equals_its_definition(kv_heads: int) -> None:
+@pytest.mark.parametrize(("kv_heads", "head_width"), [(1, 8), (2, 8), (4, 8), (2, 12), (4, 6)])
+def test_attention_equals_its_definition(kv_heads: int, head_width: int) -> None:
     """Softmax of scaled scores, head by head, with keys shared by groups of heads."""
     torch.manual_seed(1)
-    attention = Attention(32, 4, kv_heads, torch.float64).requires_grad_(False)
-    rotation = rotary_table(12, 8, dtype=torch.float64)
+    model = ModelSpec(
+        name=ModelName.LLAMA, layers=1, width=32, heads=4, kv_heads=kv_heads, head_width=head_width
+    )
+    attention = Attention(model, torch.float64).requires_grad_(False)
+    rotation = rotary_table(12, head_width, dtype=torch.float64)
     x_BTC = torch.randn(2, 12, 32, dtype=torch.float64)
-    query = rotate(attention.query(x_BTC).view(2, 12, 4, 8), rotation)
-    key = rotate(attention.key(x_BTC).view(2, 12, kv_heads, 8), rotation)
-    value = attention.value(x_BTC).view(2, 12, kv_heads, 8)
+    query = rotate(attention.query(x_BTC).view(2, 12, 4, head_width), rotation)
+    key = rotate(attention.key(x_BTC).view(2, 12, kv_heads, head_width), rotation)
+    value = attention.value(x_BTC).view(2, 12, kv_heads, head_width)
     later = torch.ones(12, 12, dtype=torch.bool).triu(1)
     heads = []
     for head in range(4):
         group = head // (4 // kv_heads)
-        scores = query[:, :, head] @ key[:, :, group].transpose(1, 2) / 8**0.5
+        scores = query[:, :, head] @ key[:, :, group].transpose(1, 2) / head_width**0.5
         odds = scores.masked_fill(later, float("-inf")).softmax(dim=-1)
         heads.append(odds @ value[:, :, group])
     expected = attention.output(torch.cat(heads, dim=-1))
