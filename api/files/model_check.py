@@ -8,7 +8,7 @@ be trained here.
 import json
 import tarfile
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from api.files.store import IncomingFile
 from core.base.errors import BadRequest
@@ -25,6 +25,7 @@ from strategies.plan.hugging_face.hf_config import (
 from strategies.plan.hugging_face.hf_names import codes_name, hf_weights
 from strategies.plan.spec import ModelSpec
 
+PIECE_BYTES = 1 << 20
 BLOCK = 512  # bytes; a tar archive's unit
 MAX_FILES = 300
 MAX_OTHER_BYTES = 64 << 20  # of a file without weights: tokenizers have some 10 MB
@@ -49,6 +50,8 @@ class ModelCheck:
     def __init__(self, new_file: Callable[[], IncomingFile]) -> None:
         self.new_file = new_file
         self.files: dict[str, IncomingFile] = {}
+        self.names: set[str] = set()
+        """Names of all files, of those in the store already too."""
         self.weights: set[str] = set()
         self.config: HfConfig | None = None
         self.config_text = ""
@@ -114,7 +117,21 @@ class ModelCheck:
                 f"{name} has {info.size:,} bytes; the limit is {MAX_OTHER_BYTES:,}.",
             )
         self.files[name] = self.new_file()
+        self.names.add(name)
         self._open = _Member(name, info.size, self.files[name], is_weights=is_weights)
+
+    def take_stored(self, name: str, size: int, path: Path) -> None:
+        """Check a file that is in the store already; of weights, only the header is read.
+
+        Raises BadRequest if it is wrong.
+        """
+        require_known(name)
+        self.names.add(name)
+        member = _Member(name, size, None, is_weights=WEIGHT_FILE.match(name) is not None)
+        with path.open("rb") as file:
+            while not member.is_known and (piece := file.read(PIECE_BYTES)):
+                member.write(bytearray(piece))
+        self._finish_file(member)
 
     def _finish_file(self, member: "_Member") -> None:
         self._padding = -member.size % BLOCK
@@ -154,7 +171,7 @@ class ModelCheck:
                 f"{len(missing):,} weights are missing from the safetensors files, such as "
                 f"{', '.join(missing[:NAMES_TOLD])}. Upload all of them.",
             )
-        if "model.safetensors" not in self.files and INDEX not in self.files:
+        if "model.safetensors" not in self.names and INDEX not in self.names:
             raise wrong(
                 "no_index",
                 f"The weights are split over several files, but {INDEX} is missing. "
@@ -164,7 +181,7 @@ class ModelCheck:
 
     @property
     def has_tokenizer(self) -> bool:
-        return TOKENIZER in self.files
+        return TOKENIZER in self.names
 
     def close(self) -> None:
         """Remove the files that were not kept."""
@@ -175,7 +192,9 @@ class ModelCheck:
 class _Member:
     """A file of the archive, being received."""
 
-    def __init__(self, name: str, size: int, file: IncomingFile, *, is_weights: bool) -> None:
+    def __init__(
+        self, name: str, size: int, file: IncomingFile | None, *, is_weights: bool
+    ) -> None:
         self.name, self.size, self.missing, self.file = name, size, size, file
         self.content = bytearray()  # of a small file; of weights, their header
         self.tensors: frozenset[str] = frozenset()
@@ -187,10 +206,16 @@ class _Member:
     def is_complete(self) -> bool:
         return self.missing == 0
 
+    @property
+    def is_known(self) -> bool:
+        """True if all that is checked has been seen."""
+        return self._header_read or self.is_complete
+
     def write(self, pending: bytearray) -> int:
         """Take the bytes that belong to this file; return their number."""
         piece = bytes(pending[: self.missing])
-        self.file.write(piece)
+        if self.file is not None:
+            self.file.write(piece)
         self.missing -= len(piece)
         if not self._is_weights:
             self.content += piece

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import select, update
+from sqlalchemy import exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.files import store as storage
 from api.files.model_check import ModelCheck
 from api.files.owned import find_owned
-from api.files.schemas import ModelFile, ModelView
+from api.files.schemas import ModelFile, ModelOrigin, ModelView
 from api.files.storage_use import require_room
 from api.files.store import StoreEntry
 from api.web.bells import Bells
@@ -20,10 +20,14 @@ from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict
 from core.base.ids import IdKind, new_id
+from core.tables.base import Document
 from core.tables.files import Model
+from core.tables.jobs import Job, JobInput
 from strategies.plan.hugging_face.hf_config import parse_config
 from strategies.plan.shapes import count_parameters
 from strategies.plan.spec import ModelSpec
+
+MOST_JOBS = 20  # named with a model
 
 
 def list_models(
@@ -37,7 +41,7 @@ def list_models(
 
 def show_model(session: Session, model_id: str, person: Person) -> ModelView:
     """Return a model by id or name. Raises NotFound."""
-    return _view(find_owned(session, Model, person, model_id))
+    return model_view(session, find_owned(session, Model, person, model_id))
 
 
 def delete_model(session: Session, _: Bells, model_id: str, person: Person) -> None:
@@ -71,12 +75,10 @@ def keep_model(
             session, process.settings, person.id, adding=sum(kept.size for _, kept in files)
         )
         storage.keep(session, *check.files.values())
-        model_id = _insert(session, person, check, files, name)
+        model_id = insert_model(session, person, check, files, name)
         sent.remember(session, model_id)
     session.flush()
-    model = session.get(Model, model_id)
-    assert model is not None
-    return _view(model)
+    return model_view(session, session.get_one(Model, model_id))
 
 
 def require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:
@@ -99,13 +101,29 @@ def _refuse_taken(session: Session, person: Person, name: str) -> None:
         )
 
 
-def _insert(
+def supersede(session: Session, person: Person, name: str) -> int:
+    """Free a name for the next version of its model; return that version's number."""
+    taken = session.scalars(
+        select(Model).where(Model.user_id == person.id, Model.name == name)
+    ).one_or_none()
+    if taken is None:
+        return 1
+    taken.name = f"{name}@{taken.version}"
+    session.flush()
+    return taken.version + 1
+
+
+def insert_model(
     session: Session,
     person: Person,
     check: ModelCheck,
     files: Sequence[tuple[str, StoreEntry]],
     name: str,
+    *,
+    version: int = 1,
+    origin: Document | None = None,
 ) -> str:
+    """Insert the row of a model that has passed its check; return its id."""
     model = Model(
         id=new_id(IdKind.MODEL),
         user_id=person.id,
@@ -114,13 +132,27 @@ def _insert(
         files=[{"path": path, "sha256": kept.sha256, "size": kept.size} for path, kept in files],
         config=check.config_text,
         has_tokenizer=check.has_tokenizer,
+        version=version,
+        origin=origin,
         created_at=utc_now(),
     )
     session.add(model)
     return model.id
 
 
-def _view(model: Model) -> ModelView:
+def model_view(session: Session, model: Model) -> ModelView:
+    """Return the view of one model, with the jobs that its owner submitted with it."""
+    as_input = exists().where(JobInput.job_id == Job.id, JobInput.source_id == model.id)
+    jobs = session.scalars(
+        select(Job.id)
+        .where(Job.user_id == model.user_id, or_(Job.model_id == model.id, as_input))
+        .order_by(Job.id.desc())
+        .limit(MOST_JOBS)
+    )
+    return _view(model, used_by=list(jobs))
+
+
+def _view(model: Model, *, used_by: Sequence[str] = ()) -> ModelView:
     config = parse_config(model.config.encode())
     shape = config.model()
     return ModelView(
@@ -134,6 +166,9 @@ def _view(model: Model) -> ModelView:
         model=_spec_block(shape, model.name),
         vocabulary_size=config.vocab_size,
         longest_sequence=config.window,
+        version=model.version,
+        origin=None if model.origin is None else ModelOrigin.model_validate(model.origin),
+        used_by=list(used_by),
         created_at=model.created_at,
     )
 

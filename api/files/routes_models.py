@@ -5,14 +5,14 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api.files import models
+from api.files import models, promotion
 from api.files.model_check import ModelCheck
-from api.files.schemas import ModelView
+from api.files.schemas import ModelView, NewPromotion
 from api.files.store import Store
 from api.files.uploads import PIECE
 from api.web.auth import SignedIn
 from api.web.errors import too_large
-from api.web.idempotency import IdempotencyKey
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.identity import Person
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
@@ -55,6 +55,18 @@ async def upload_model(
         return await anyio.to_thread.run_sync(_keep, process, person, check, name, key)
     finally:
         check.close()
+
+
+@router.post("/promoted", status_code=201, summary="Promote a checkpoint")
+def promote_checkpoint(
+    body: NewPromotion, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+) -> ModelView:
+    """Make a model of a job's checkpoint that holds one; nothing is copied.
+
+    If you have a model of that name, this becomes its next version, and the earlier one NAME@1.
+    """
+    sent = keyed(person, key, "/v1/models/promoted", body.model_dump_json().encode())
+    return process.transact(promotion.promote, process, person, body, sent)
 
 
 @router.get("", summary="List models")

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from api.web.schemas import Moment, View
+from pydantic import Field
+
+from api.web.schemas import Body, Moment, View
 
 
 class DatasetImages(View):
@@ -49,6 +51,23 @@ class ModelFile(View):
     sha256: str
 
 
+class ModelOrigin(View):
+    """Checkpoint that a model was promoted from."""
+
+    job: str
+    step: int
+    epoch: int
+
+
+class NewPromotion(Body):
+    """Checkpoint to promote to a model."""
+
+    job: str = Field(max_length=200)
+    step: int = Field(ge=0, le=2**53)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """Name of the model. If you have one of that name, this is its next version."""
+
+
 class ModelView(View):
     """A Hugging Face model that jobs can start from."""
 
@@ -66,4 +85,11 @@ class ModelView(View):
     """Required value of `data.vocabulary_size`."""
     longest_sequence: int | None
     """Largest allowed `data.sequence_length`; null if no limit is known."""
+    version: int
+    """Number among the models that have had its name; an earlier one is NAME@1."""
+    origin: ModelOrigin | None
+    """Checkpoint that it was promoted from; null if it was uploaded."""
+    used_by: list[str]
+    """Ids of your jobs that were submitted with it, newest first, at most 20; empty in a list of
+    models."""
     created_at: Moment

@@ -1465,6 +1465,15 @@ class ModelFile(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelOrigin(View):
+    """Checkpoint that a model was promoted from."""
+
+    job: str
+    step: int
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model(View):
     """A Hugging Face model that jobs can start from."""
 
@@ -1482,6 +1491,13 @@ class Model(View):
     """Required value of `data.vocabulary_size`."""
     longest_sequence: int | None
     """Largest allowed `data.sequence_length`; null if no limit is known."""
+    version: int
+    """Number among the models that have had its name; an earlier one is NAME@1."""
+    origin: ModelOrigin | None
+    """Checkpoint that it was promoted from; null if it was uploaded."""
+    used_by: tuple[str, ...]
+    """Ids of your jobs that were submitted with it, newest first, at most 20; empty in a list of
+    models."""
     created_at: datetime
 
 

@@ -58,6 +58,10 @@ class Model(Base):
     config: Mapped[str]
     """Content of its config.json."""
     has_tokenizer: Mapped[bool]
+    version: Mapped[int] = mapped_column(default=1, server_default="1")
+    """Number among the models that have had this name; the newest has it, others are NAME@1."""
+    origin: Mapped[Document | None]
+    """Job, step and epoch of the checkpoint that it was promoted from; None if it was uploaded."""
     deleted_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 

@@ -173,7 +173,8 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 HUB = "hub:"  # prefix of a checkpoint that is not uploaded but downloaded by the node
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 Checkpoint = Annotated[
-    str, Field(max_length=256, pattern=f"^({NAME}|{HUB}{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$")
+    str,
+    Field(max_length=256, pattern=f"^({NAME}(@[0-9]+)?|{HUB}{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$"),
 ]
 FrozenDtype = Literal["float32", "float16", "bfloat16"]
 Pixels = Annotated[int, Field(strict=True, ge=1, le=4096)]

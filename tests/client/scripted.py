@@ -64,6 +64,7 @@ def everything(server: FakeServer) -> None:
         "/v1/calendars": as_json(d.FEED, 201),
         "/v1/datasets": as_json(d.DATASET, 201),
         "/v1/models": as_json(d.MODEL, 201),
+        "/v1/models/promoted": as_json(d.MODEL, 201),
         "/v1/tokens": as_json(d.NEW_TOKEN, 201),
         "/v1/users": as_json(d.USER, 201),
         "/v1/users/ada/login-link": as_json(d.LINK, 201),

@@ -62,6 +62,12 @@ class Models:
         body = Upload(chunks, size, CONTENT_TYPE)
         return decode(Model, self._connection.upload("/v1/models", body, name=name))
 
+    def promote(self, job: str, step: int, name: str) -> Model:
+        """Make a model of a checkpoint that holds one; if you have a model of that name, this is
+        its next version."""
+        body = {"job": job, "step": step, "name": name}
+        return decode(Model, self._connection.post("/v1/models/promoted", body))
+
     def delete(self, model: str) -> None:
         """Remove a model of yours, by id or name."""
         self._connection.delete(f"/v1/models/{segment(model)}")

@@ -12,6 +12,8 @@ from tests.client.fake_server import Answer, FakeServer, as_json, listed, refuse
 from tests.client.scripted import JOB, Run, everything
 from trainyard.cli.app import app
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.jobs.scripts import named_input
+from trainyard.errors import BadInput
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "cli.md"
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]x[/]"
@@ -45,6 +47,7 @@ COMMANDS = [
     ["datasets", "delete", "my-text"],
     ["models", "list"],
     ["models", "show", "tiny"],
+    ["models", "promote", d.JOB_ID, "step-400", "tiny"],
     ["models", "delete", "tiny"],
     ["leases", "list"],
     ["leases", "book", "2026-11-21T14:00Z", "2", "--class", "cpu2"],
@@ -382,6 +385,25 @@ def test_a_models_folder_is_sent_as_an_archive_of_what_is_needed(
     assert refused.exit_code == 2
     assert "Save the model as safetensors" in refused.stderr
     assert run("models", "upload", str(tmp_path / "none"), "x").exit_code == 2
+
+
+def test_a_checkpoint_is_promoted_by_its_step(server: FakeServer, run: Run) -> None:
+    everything(server)
+    done = run("models", "promote", d.JOB_ID, "step-400", "tiny")
+    assert done.exit_code == 0, done.stderr
+    assert "  checkpoint: tiny\n" in done.stdout
+    [asked] = server.of("POST /v1/models/promoted")
+    assert json.loads(asked.body) == {"job": d.JOB_ID, "step": 400, "name": "tiny"}
+    refused = run("models", "promote", d.JOB_ID, "last", "tiny")
+    assert (refused.exit_code, "such as step-400" in refused.stderr) == (2, True)
+
+
+def test_an_input_is_named_by_its_kind_and_the_name_inside() -> None:
+    assert named_input("dataset=rows") == {"dataset": "rows"}
+    assert named_input("model=tiny,name=lab/tiny") == {"model": "tiny", "name": "lab/tiny"}
+    for wrong in ("rows", "dataset=rows,lab/rows", "dataset=a,dataset=b"):
+        with pytest.raises(BadInput, match="write dataset=NAME"):
+            named_input(wrong)
 
 
 @pytest.mark.parametrize(

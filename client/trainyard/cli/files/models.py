@@ -15,6 +15,7 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import connect
 from trainyard.cli.transfers import transfer_bar
+from trainyard.errors import BadInput
 from trainyard.views import Model
 from trainyard.wording import moment, size
 
@@ -54,6 +55,11 @@ def show(
         print_json(found.raw)
         return
     say(f"{found.name} ({found.id}): {found.architecture}, {found.parameters:,} parameters.")
+    origin = found.origin
+    made = "uploaded" if origin is None else f"from step {origin.step:,} of {origin.job}"
+    say(f"Version {found.version}, {made} on {moment(found.created_at)}.")
+    if found.used_by:
+        say(f"Used by {', '.join(found.used_by)}.")
     _say_block(found)
 
 
@@ -77,6 +83,31 @@ def upload(
     say(
         f"Uploaded {model.name} as {model.id}: {model.architecture}, "
         f"{model.parameters:,} parameters, {size(model.size)}."
+    )
+    _say_block(model)
+
+
+@app.command("promote")
+def promote(
+    job_id: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")],
+    checkpoint: Annotated[str, typer.Argument(help="Its checkpoint, such as step-400.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the model; one that you have gets its next version.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Make a model of a job's checkpoint; nothing is copied."""
+    step = checkpoint.removeprefix("step-")
+    if not step.isdigit():
+        raise BadInput(f"{checkpoint}: write the checkpoint's step, such as step-400.")
+    with connect() as client:
+        model = client.models.promote(job_id, int(step), name)
+    if as_json:
+        print_json(model.raw)
+        return
+    say(
+        f"{model.name}, version {model.version}, is {checkpoint} of {job_id}: "
+        f"{model.architecture}, {model.parameters:,} parameters, {size(model.size)}."
     )
     _say_block(model)
 
