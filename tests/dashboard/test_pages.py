@@ -9,9 +9,10 @@ from markupsafe import escape
 from starlette.testclient import TestClient
 
 from api.jobs.plan_views import class_plan
-from api.jobs.schemas import JobView, PlanView
+from api.jobs.schemas import JobInputView, JobView, PlanView
 from api.people.schemas import LinkView
 from api.sign_in.schemas import TokenMade
+from core.spec.inputs import InputKind
 from core.spec.script import plan_script
 from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome, Sharing
@@ -636,17 +637,31 @@ def test_a_scripts_page_shows_what_it_runs(api: FakeApi, page: TestClient) -> No
         {
             "name": "mine",
             "script": {"entry": "train.py", "code": "ab" * 32, "arguments": ["--lr", "<b>1</b>"]},
+            "inputs": [{"dataset": "rows", "name": "lab/rows"}],
             "resources": {"ranks_per_node": 2, "wall_time": "20min"},
         }
     )
     made = plan_script(spec.script, nodes=1, ranks_per_node=2, hardware=CPU2)
-    shown = job(spec=spec, plan=made, steps=0, loss=None, tokens_per_s=None)
+    rows = JobInputView(
+        kind=InputKind.DATASET,
+        name="lab/rows",
+        source="rows",
+        source_id="data_1",
+        path="/job/inputs/lab/rows",
+        variable="TRAINYARD_INPUT_LAB_ROWS",
+        sha256="cd" * 32,
+        size=3 << 20,
+        files=1,
+    )
+    shown = job(spec=spec, plan=made, steps=0, loss=None, tokens_per_s=None, inputs=[rows])
     api.show(shown, attempts=[], checkpoints=[], artifacts=[])
     text = page.get(JOB).text
     assert "script, 2 ranks" in text
     assert "train.py" in text
     assert "--lr &lt;b&gt;1&lt;/b&gt;" in text
     assert f"/v1/jobs/{shown.id}/code" in text
+    assert "lab/rows" in text
+    assert f'title="{rows.sha256}"' in text
     # The form knows recipes only, and says so rather than show one that is empty.
     text = page.get(f"/jobs/new?clone={shown.id}").text
     assert "A program is submitted by the command line" in text

@@ -8,8 +8,10 @@ from hashlib import sha256
 import pytest
 from starlette.testclient import TestClient
 
+from api.jobs.schemas import JobInputView
 from api.records.schemas import Series
 from api.studies.schemas_reports import ReportContent, ReportJob, ReportLine, ReportView
+from core.spec.inputs import InputKind
 from dashboard.report_curves import HEIGHT, WIDTH, drawing
 from tests.dashboard.fake_api import NOW, FakeApi, attempt, certificate, event, job, result
 from trainyard import views
@@ -64,6 +66,29 @@ def test_a_report_needs_nothing_but_itself(
     assert "&lt;script&gt;alert(1)&lt;/script&gt;[U+202E]" in text
     assert "Certificate" in text
     assert "0.50 rank-hours" in text
+
+
+def test_a_report_names_the_bytes_of_inputs(
+    api: FakeApi, page: TestClient, report: ReportView
+) -> None:
+    rows = JobInputView(
+        kind=InputKind.MODEL,
+        name="lab/tiny",
+        source="tiny",
+        source_id="model_1",
+        path="/job/inputs/lab/tiny",
+        variable="TRAINYARD_INPUT_LAB_TINY",
+        sha256="cd" * 32,
+        size=3 << 20,
+        files=2,
+    )
+    [one] = report.content.jobs
+    told = one.model_copy(update={"job": one.job.model_copy(update={"inputs": [rows]})})
+    content = report.content.model_copy(update={"jobs": [told]})
+    api.put(f"/v1/reports/{SHA}", report.model_copy(update={"content": content}))
+    text = page.get(f"/reports/{SHA}").text
+    assert "lab/tiny" in text
+    assert f">{'cd' * 32}<" in text
 
 
 def test_its_curves_stay_in_their_box_and_keep_their_gaps() -> None:
