@@ -56,10 +56,10 @@ class FakeRank:
         self.on_node = int(os.environ["LOCAL_WORLD_SIZE"])
         self.position = self.rank // self.on_node
         self.is_first_here = self.rank % self.on_node == 0
-        node = directory.path.parent.parent
+        self.node = directory.path.parent.parent
         self.behaviour: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError):
-            self.behaviour = json.loads((node / "behaviour.json").read_text())
+            self.behaviour = json.loads((self.node / "behaviour.json").read_text())
         self.stopping = self.saving = False
         self.sequence = 0
         self.step, self.hash = 0, ""
@@ -94,6 +94,8 @@ class FakeRank:
         return 0
 
     def one_step(self) -> None:
+        while self.behaviour.get("hold_after_step") == self.step and not self.may_go_on():
+            time.sleep(0.01)
         time.sleep(self.behaviour.get("step_s", 0.02))
         self.step += 1
         self.hash = chain(self.hash, self.step)
@@ -112,6 +114,9 @@ class FakeRank:
         elif not self.behaviour.get("ignore_control"):
             control = self.control()
             self.stopping |= control is not None and control.action is Action.STOP
+
+    def may_go_on(self) -> bool:
+        return (self.node / "go_on").exists()
 
     def look_at_control(self) -> None:
         if self.behaviour.get("ignore_control"):

@@ -101,6 +101,10 @@ class Node:
         """What the fake trainer should do."""
         (self.folder.path / "behaviour.json").write_text(json.dumps(behaviour))
 
+    def let_go_on(self) -> None:
+        """End the wait of a trainer that holds after a step."""
+        (self.folder.path / "go_on").touch()
+
     def start(
         self,
         *,

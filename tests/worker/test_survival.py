@@ -23,7 +23,7 @@ either_launcher = pytest.mark.parametrize(
 def test_kill_9_of_the_worker_leaves_the_ranks_alone_and_the_next_one_adopts_them(
     api: FakeApi, node: Node, launcher: Launcher
 ) -> None:
-    node.behave(step_s=0.05)
+    node.behave(step_s=0.05, hold_after_step=90)
     key = api.order(make_order(steps=100, launcher=launcher))
     node.start()
     api.wait_for_step(key, 10)
@@ -31,11 +31,11 @@ def test_kill_9_of_the_worker_leaves_the_ranks_alone_and_the_next_one_adopts_the
     before = node.processes(key)
     assert before >= set(ranks)
     node.kill()
-    stored = len(api.steps(key))
-    wait_for(lambda: node.attempt(key).last_step() > stored + 5)
+    wait_for(lambda: node.attempt(key).last_step() == 90)
     node.start()
-    api.wait_for_step(key, stored + 10)
+    api.wait_for_step(key, 90)
     assert node.processes(key) == before
+    node.let_go_on()
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.SUCCEEDED, record
     assert [node.rank_pid(key, rank) for rank in (0, 1)] == ranks
