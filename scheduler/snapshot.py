@@ -190,6 +190,13 @@ class WaitingJob:
     """Turn in its agenda; None if it is in no agenda."""
     is_script: bool = False
     """True for a program of its owner, False for a recipe."""
+    memory_slots: Mapping[str, int] = field(default_factory=dict)
+    """Map class -> slots whose share of a node's memory it needs, where they are more than its
+    ranks."""
+
+    def slots_needed(self, class_name: str) -> int:
+        """Return the slots that a part of a node of a class must have for this job."""
+        return max(self.ranks, self.memory_slots.get(class_name, 0))
 
 
 @dataclass(frozen=True)
@@ -625,6 +632,7 @@ def _waiting(
                 told=(row.reason_code, row.reason, row.predicted_start),
                 turn=turns.get(row.id),
                 is_script=need.is_script,
+                memory_slots=fitting.memory_slots(row.id),
             )
         )
     return waiting

@@ -1,9 +1,10 @@
-"""Plans, computed once per (spec, node class, version of the class), outside every transaction."""
+"""Plans, computed once per (spec, node class, version of the class, slots of a node), outside every
+transaction."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from sqlalchemy import func, select
@@ -40,6 +41,12 @@ class ClassOnOffer:
     ready_nodes: int
     num_nodes: int
 
+    def part(self, num_slots: int | None) -> "ClassOnOffer":
+        """Return the offer for leases of so many slots of each node; None: of whole nodes."""
+        if num_slots is None:
+            return self
+        return replace(self, hardware=self.hardware.part(num_slots))
+
 
 @dataclass(frozen=True)
 class PlanOnClass:
@@ -54,7 +61,7 @@ class PlanCache:
     """The newest CAPACITY plans of this process."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[tuple[str, str, int], tuple[Plan, Document]] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, int, int], tuple[Plan, Document]] = OrderedDict()
         self._learned = NOTHING_LEARNED
         self._lock = threading.Lock()
 
@@ -70,7 +77,7 @@ class PlanCache:
         if isinstance(spec, ScriptJobSpec):
             short = plan_on(spec, offer.hardware)
             return PlanOnClass(offer, short, short.model_dump(mode="json"))
-        key = (training_key(spec), offer.name, offer.version)
+        key = (training_key(spec), offer.name, offer.version, offer.hardware.slots)
         with self._lock:
             known = self._plans.get(key)
             if known is not None:

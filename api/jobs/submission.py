@@ -27,6 +27,7 @@ from core.base import tracing
 from core.base.errors import BadRequest, TooMany
 from core.base.ids import IdKind, new_id
 from core.base.strict_text import Json, SpecText
+from core.leases.neighbours import why_not_beside_others
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
 from core.spec.spec import (
@@ -125,8 +126,9 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
         if model is not None:
             model_id, spec = model.id, with_frozen_dtype(spec, model.dtype)
     wanted = spec.resources.node_class
+    num_slots = None
     if spec.named_leases:
-        leased = class_of_leases(session, spec, user_id=user_id)
+        leased, num_slots = nodes_of_leases(session, spec, user_id=user_id)
         if wanted not in (None, leased):
             raise BadRequest(
                 f"resources.node_class is {wanted}, but the lease is on a node of class "
@@ -135,7 +137,7 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
                 param="resources.node_class",
             )
         wanted = leased
-    offers = classes_on_offer(session, wanted)
+    offers = [offer.part(num_slots) for offer in classes_on_offer(session, wanted)]
     if wanted is not None and not offers:
         known = ", ".join(offer.name for offer in classes_on_offer(session)) or "none yet"
         raise BadRequest(
@@ -441,9 +443,9 @@ def _changes(changes: Json, path: Sequence[str | int]) -> bool:
     return isinstance(first, str) and first in changes and _changes(changes[first], rest)
 
 
-def class_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> str:
-    """Return the node class of the leases that a job names. Raises BadRequest if they cannot be
-    used."""
+def nodes_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> tuple[str, int | None]:
+    """Return the node class of the leases that a job names, and the slots that each of them has of
+    its node; None: all. Raises BadRequest if they cannot be used."""
     named, nodes = spec.named_leases, spec.resources.nodes
     param = "leases" if spec.leases else "lease"
     if spec.leases and spec.lease is not None:
@@ -471,7 +473,13 @@ def class_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> str:
         raise BadRequest(
             f"leases: these cannot be used together: {why}.", code="lease_mismatch", param="leases"
         )
-    return classes[0]
+    for lease, _ in found:
+        node = session.get_one(Node, lease.node_id)
+        why = why_not_beside_others(node, lease, is_script=isinstance(spec, ScriptJobSpec))
+        if why:
+            raise BadRequest(f"{param}: {why}", code=ReasonCode.SHARING_UNAVAILABLE, param=param)
+    sizes = [lease.num_slots for lease, _ in found if lease.num_slots is not None]
+    return classes[0], min(sizes, default=None)
 
 
 def _usable_lease(

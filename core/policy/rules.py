@@ -98,6 +98,12 @@ def _size(case: Case) -> Iterator[Finding]:
             asked=size,
             limit=node.slots,
         )
+    elif case.is_part and node.sharing is Sharing.RECIPES:
+        message = (
+            f"{node.name} can keep recipes of two owners apart, but not programs: a program does "
+            "not start in a lease of a part of it. For one, book the whole node, or another node."
+        )
+        yield Finding(Reason(ReasonCode.SHARING_UNAVAILABLE, "gpus", message), refuses=False)
 
 
 # ------------------------------------------------------------------------------------------ when

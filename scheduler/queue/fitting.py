@@ -1,5 +1,6 @@
 """Node classes that a job fits. Specs never change, so each is planned once per class and kept."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.spec.planning import hardware_for, plan_on, with_ranks_of
-from core.spec.spec import AnyJobSpec, ScriptJobSpec, may_start, stored_plan, stored_spec
+from core.spec.spec import AnyJobSpec, AnyPlan, ScriptJobSpec, may_start, stored_plan, stored_spec
 from core.tables.base import Document
 from core.tables.jobs import Job
 from strategies.plan.hardware import Hardware
@@ -40,6 +41,7 @@ class _JobFit:
     need: Need
     spec: AnyJobSpec | None
     classes: tuple[str, ...]
+    memory_slots: Mapping[str, int]
 
 
 UNREADABLE = Need(node_class=None, ranks=0, needed_gib=0.0, device="", readable=False)
@@ -67,8 +69,7 @@ class Fitting:
             hardware, key=lambda name: (hardware[name][1].slots, hardware[name][1].memory_gib, name)
         )
         self._jobs = {
-            job_id: _JobFit(known.need, known.spec, self._fitting_classes(known.need, known.spec))
-            for job_id, known in self._jobs.items()
+            job_id: self._fit(known.need, known.spec) for job_id, known in self._jobs.items()
         }
 
     def learn(self, session: Session, job_ids: Sequence[str]) -> None:
@@ -81,11 +82,16 @@ class Fitting:
             chunk = new[first : first + CHUNK]
             for row in session.execute(select(Job.id, Job.spec, Job.plan).where(Job.id.in_(chunk))):
                 need, spec = _read(row.spec, row.plan)
-                self._jobs[row.id] = _JobFit(need, spec, self._fitting_classes(need, spec))
+                self._jobs[row.id] = self._fit(need, spec)
 
     def classes_for(self, job_id: str) -> tuple[str, ...]:
         """Return the names of the classes that the job fits, smallest first."""
         return self._jobs[job_id].classes
+
+    def memory_slots(self, job_id: str) -> Mapping[str, int]:
+        """Map class -> slots whose share of a node's memory the job needs, where these are more
+        than its ranks on the node."""
+        return self._jobs[job_id].memory_slots
 
     def other_classes(self, job_id: str) -> tuple[str, ...]:
         """Return the names of the classes other than the one it names that the job would fit.
@@ -100,27 +106,41 @@ class Fitting:
         """Return the resources that the job asks for."""
         return self._jobs[job_id].need
 
-    def _fitting_classes(self, need: Need, spec: AnyJobSpec | None) -> tuple[str, ...]:
+    def _fit(self, need: Need, spec: AnyJobSpec | None) -> _JobFit:
         if spec is None:
-            return ()
+            return _JobFit(need, None, (), {})
         wanted = [name for name in self._order if need.node_class in (None, name)]
-        fitting = [name for name in wanted if self._fits(name, need, spec)]
+        plans = {name: plan for name in wanted if (plan := self._plan(name, need, spec))}
         # A job for the CPU leaves GPUs to others where it can.
-        return tuple(
-            sorted(fitting, key=lambda name: self._hardware[name][1].device != need.device)
-        )
+        classes = sorted(plans, key=lambda name: self._hardware[name][1].device != need.device)
+        slots = {
+            name: slots_of_memory(plan, self._hardware[name][1]) for name, plan in plans.items()
+        }
+        more = {name: count for name, count in slots.items() if count > need.ranks}
+        return _JobFit(need, spec, tuple(classes), more)
 
     def _fitting_others(self, known: _JobFit) -> tuple[str, ...]:
         if known.spec is None or known.need.node_class is None:
             return ()
         others = [name for name in self._order if name != known.need.node_class]
-        return tuple(name for name in others if self._fits(name, known.need, known.spec))
+        return tuple(name for name in others if self._plan(name, known.need, known.spec))
 
-    def _fits(self, class_name: str, need: Need, spec: AnyJobSpec) -> bool:
+    def _plan(self, class_name: str, need: Need, spec: AnyJobSpec) -> AnyPlan | None:
+        """Return the job's plan on a class; None if it may not start there."""
         hardware = self._hardware[class_name][1]
         if hardware_for(spec, hardware).device != need.device:
-            return False  # the node gets the plan that was made at submission
-        return may_start(spec, plan_on(spec, hardware))
+            return None  # the node gets the plan that was made at submission
+        planned = plan_on(spec, hardware)
+        return planned if may_start(spec, planned) else None
+
+
+def slots_of_memory(planned: AnyPlan, hardware: Hardware) -> int:
+    """Return the slots whose share of a node's memory a job needs there; 0 if it has a GPU's own,
+    or if its need is not known. Pure."""
+    if not isinstance(planned, Plan) or planned.device != "cpu":
+        return 0
+    share = planned.needed_gib / planned.capacity_gib
+    return min(hardware.slots, math.ceil(hardware.slots * share))
 
 
 def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJobSpec | None]:

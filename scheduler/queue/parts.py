@@ -20,14 +20,14 @@ def sizes_sold(world: Snapshot, node: NodeSnapshot, *, is_script: bool) -> tuple
     return world.policies.get(node.id, DEFAULT).sizes(ref)
 
 
-def smallest(sizes: Sequence[int], ranks: int, of: int) -> int | None:
-    """Return the smallest of `sizes` that has room for the ranks; None if that is all `of` the
-    node's slots, or if none has."""
-    size = min((each for each in sizes if each >= ranks), default=of)
+def smallest(sizes: Sequence[int], needed: int, of: int) -> int | None:
+    """Return the smallest of `sizes` that has the slots that are needed; None if that is all `of`
+    the node's slots, or if none has."""
+    size = min((each for each in sizes if each >= needed), default=of)
     return None if size >= of else size
 
 
 def walk_in_slots(world: Snapshot, node: NodeSnapshot, job: WaitingJob) -> int | None:
     """Return the number of a node's slots that a walk-in of a job takes; None for all of them."""
     sizes = sizes_sold(world, node, is_script=job.is_script)
-    return smallest(sizes, job.ranks, node.slots)
+    return smallest(sizes, job.slots_needed(node.class_name), node.slots)

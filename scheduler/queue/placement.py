@@ -230,7 +230,7 @@ def want_of(job: WaitingJob, timeline: Timeline) -> Want:
         job.wall_left_s + CLEANING_S,
         job.classes,
         job.may_be_cut,
-        timeline.ways(job.ranks, is_script=job.is_script),
+        timeline.ways(job.ranks, is_script=job.is_script, memory_slots=job.memory_slots),
     )
 
 
@@ -342,7 +342,7 @@ def _place_in_leases(
         running = world.attempts_at(lease)
         fits = node.class_name in job.classes
         if lease.num_slots is not None:
-            fits = fits and job.ranks <= len(lease.slots)
+            fits = fits and job.slots_needed(node.class_name) <= len(lease.slots)
         if fits and slots is None and running:
             ahead = min(running, key=lambda attempt: attempt.ends_at)
             start = max(ahead.ends_at, world.now)  # its end may be overdue
@@ -422,6 +422,7 @@ def _as_guest(
                 slots is not None
                 and node.class_name == class_name
                 and node.id not in found
+                and (lease.num_slots or node.slots) >= job.slots_needed(class_name)
                 and lease.user_id != job.user_id
                 and guests.get(lease.id, job.user_id) == job.user_id
             ):

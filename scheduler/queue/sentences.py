@@ -198,6 +198,13 @@ def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> Wait
                 f"Needs {counted(job.ranks, 'slot')}, but its lease has {len(held)} of "
                 f"{node.name}. Clone it with fewer ranks, or without the lease.",
             )
+        if lease.num_slots is not None and len(held) < job.slots_needed(node.class_name):
+            needed = job.slots_needed(node.class_name)
+            return WaitingReason(
+                ReasonCode.LEASE_DOES_NOT_FIT,
+                f"Needs the memory of {counted(needed, 'slot')}, but its lease has {len(held)} of "
+                f"{node.name}. Clone it with a smaller model or batch, or without the lease.",
+            )
         if node.unfit and fit < job.ranks:
             return WaitingReason(
                 ReasonCode.LEASE_NODE_UNAVAILABLE,

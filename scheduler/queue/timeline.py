@@ -7,7 +7,7 @@ less the grace.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, count, groupby, islice
@@ -71,7 +71,7 @@ class Timeline:
         self.nodes = nodes
         self._num_slots = num_slots or {}
         self._sizes = sizes or {}
-        self._ways: dict[tuple[int, bool], dict[str, tuple[Part, ...]]] = {}
+        self._ways: dict[Hashable, dict[str, tuple[Part, ...]]] = {}
         self._unfit = {
             name: {number: node.unfit for number, node in enumerate(of) if node.unfit}
             for name, of in nodes.items()
@@ -154,20 +154,32 @@ class Timeline:
         latest = max(ended)
         return until[ended.index(latest)].get(latest)
 
-    def ways(self, ranks: int, *, is_script: bool = False) -> Mapping[str, Sequence[Part]]:
+    def ways(
+        self, ranks: int, *, is_script: bool = False, memory_slots: Mapping[str, int] | None = None
+    ) -> Mapping[str, Sequence[Part]]:
         """Map class -> ways in which a job of so many ranks on each node may take its nodes, where
-        they are not simply all of the whole nodes."""
-        asked = (ranks, is_script)
+        they are not simply all of the whole nodes.
+
+        `memory_slots` maps class -> slots whose memory it needs, where they are more than its
+        ranks.
+        """
+        more = memory_slots or {}
+        asked = (ranks, is_script, tuple(sorted(more.items())))
         if asked not in self._ways:
             named = self._sizes.keys() | {name for name, unfit in self._unfit.items() if unfit}
-            self._ways[asked] = {name: tuple(self._ways_in(name, *asked)) for name in named}
+            self._ways[asked] = {
+                name: tuple(self._ways_in(name, ranks, more.get(name, 0), is_script))
+                for name in named
+            }
         return self._ways[asked]
 
-    def _ways_in(self, class_name: str, ranks: int, is_script: bool) -> Iterator[Part]:
+    def _ways_in(
+        self, class_name: str, ranks: int, memory_slots: int, is_script: bool
+    ) -> Iterator[Part]:
         slots = self._num_slots.get(class_name, 0)
         by_size: dict[int | None, int] = {}
         for sold, nodes in self._sizes.get(class_name, {((), ()): ALL_NODES}).items():
-            size = smallest(sold[is_script], ranks, slots)
+            size = smallest(sold[is_script], max(ranks, memory_slots), slots)
             by_size[size] = by_size.get(size, 0) | nodes
         counts = {len(out) for out in self._unfit[class_name].values()}
         for size, nodes in by_size.items():

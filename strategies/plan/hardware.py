@@ -69,6 +69,19 @@ class Hardware(BaseModel):
     """Missing parts of the compiler for generated kernels; empty if it is complete, or not
     known."""
 
+    def part(self, slots: int) -> "Hardware":
+        """Return so many of the node's slots, with their share of the host's memory."""
+        share = min(1.0, slots / self.slots)
+        on_cpu = self.device == "cpu"
+        host = self.host_memory_gib
+        return self.model_copy(
+            update={
+                "slots": min(slots, self.slots),
+                "memory_gib": self.memory_gib * share if on_cpu else self.memory_gib,
+                "host_memory_gib": None if host is None else host * share,
+            }
+        )
+
     def without_gpus(self) -> "Hardware":
         """Return the node for ranks that compute on its CPU, in its slots and the host's RAM.
 

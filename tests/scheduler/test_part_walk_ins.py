@@ -8,7 +8,7 @@ from core.database.database import Database
 from core.leases import leases, node_slots
 from core.states import JobState, Outcome, Sharing
 from core.tables.kinds import LeaseKind
-from core.tables.nodes import Node
+from core.tables.nodes import Node, NodeClass
 from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import World, at
 
@@ -244,3 +244,34 @@ def test_slots_out_of_service_are_not_planned_with(world: World) -> None:
     world.runs(wide)
     world.exits(wide)
     assert go(world, 11, 9) == [waits]
+
+
+def give_memory(world: World, job: str, *, shares: float) -> None:
+    """A node of eight slots has just so much memory that a job needs `shares` eighths of it."""
+    with world.database.write() as session:
+        kind = session.get_one(NodeClass, "cpu8")
+        # The planner leaves a tenth of the memory to the platform.
+        memory_gib = world.get_job(job).plan["needed_gib"] / 0.9 * 8 / shares
+        kind.hardware = {**kind.hardware, "memory_gib": memory_gib}
+        kind.version += 1
+
+
+def test_a_walk_in_takes_as_many_slots_as_its_memory_needs(world: World) -> None:
+    world.node("n-1", "cpu8")
+    job = world.job(ranks=1)
+    give_memory(world, job, shares=2.5)
+    assert go(world) == [job]
+    assert world.lease_of(job).num_slots == 4, "of 1, 4 and 8 the smallest with memory for it"
+    assert [len(slots) for slots in slots_of(world, job)] == [1]
+
+
+def test_a_job_waits_in_a_lease_with_too_small_a_share_of_the_memory_and_is_told_so(
+    world: World,
+) -> None:
+    lease = world.book(world.node("n-1", "cpu8"), at(11), 2, num_slots=2)
+    job = world.job(ranks=1, lease=lease)
+    give_memory(world, job, shares=2.5)
+    go(world)
+    assert go(world, 11, 8) == []
+    told = world.get_job(job).reason
+    assert "Needs the memory of 3 slots, but its lease has 2 of n-1" in told

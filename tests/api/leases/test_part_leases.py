@@ -1,5 +1,6 @@
 """Leases of some of the four CPU slots of a node over HTTP, under policies that sell parts."""
 
+import uuid
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from core.states import LeaseState, Sharing
 from core.tables.leases import Lease, Wait
 from core.tables.nodes import Node
 from tests.api.conftest import World, client, enrol
-from tests.api.shapes import INVENTORY, heartbeat
+from tests.api.scripts.test_scripts import packed, script_spec
+from tests.api.shapes import INVENTORY, heartbeat, job_spec
 from tests.api.times import next_hour
 
 ADDRESS = "http://127.0.0.1:8471"
 SLOTS = 4
+ZIP = {"Content-Type": "application/zip"}
 PARTS = """policy: {id: parts, zone: UTC}
 pools:
   parts: {class: cpu4, gpus: [1, 2, 4], hours: [1, 2, 3]}
@@ -48,6 +51,10 @@ def parts(world: World) -> World:
     add_node(world, "quad")
     apply(world, PARTS)
     return world
+
+
+def key() -> dict[str, str]:
+    return {"Idempotency-Key": uuid.uuid4().hex}
 
 
 def block(gpus: int | None = None, more: int = 1, hours: int = 2, **changes: Any) -> dict[str, Any]:
@@ -164,6 +171,67 @@ def test_a_verdict_knows_slots_that_are_out_of_service(parts: World) -> None:
     assert (code, "1 of 4 GPUs of quad is free" in said) == ("node_taken", True)
     assert book(parts.bob, 1)["gpus"] == 1
     assert book(parts.bob, more=4)["whole"]  # a whole node is leased with them
+
+
+def test_hours_count_no_slot_that_is_out_of_service_as_free(parts: World) -> None:
+    with parts.database.write() as session:
+        node = session.query(Node).filter_by(name="quad").one()
+        assert node_slots.quarantine(session, node, 0, reason="Too hot.", by="staff")
+    hour = available(parts.bob, gpus=4, node="quad")
+    assert hour["free_gpus"]["quad"] == 3
+    assert "quad" in hour["nodes"], "a whole node is leased with them"
+    book(parts.ann, 2)
+    assert "quad" in available(parts.bob, gpus=1)["nodes"]
+    taken = available(parts.bob, gpus=2)["taken"]
+    assert {"node": "quad", "why": "leased", "message": ""} in taken
+    more = available(parts.bob, start=next_hour(4), gpus=3)
+    assert "quad" in more["nodes"]
+
+
+def test_a_node_that_keeps_only_recipes_apart_says_so_before_the_hours_begin(world: World) -> None:
+    add_node(world, "quad", sharing=Sharing.RECIPES)
+    apply(world, PARTS)
+    told = world.ann.post("/v1/leases/verdict", json=block(1)).json()
+    assert told["ok"]
+    (warning,) = told["nodes"][0]["warnings"]
+    assert warning["code"] == "sharing_unavailable"
+    assert "a program does not start in a lease of a part of it" in warning["message"]
+    assert not world.ann.post("/v1/leases/verdict", json=block(4)).json()["nodes"][0]["warnings"]
+    part, whole = book(world.ann, 1), book(world.ann, 4, more=4)
+    content = packed({"train.py": "print()"})
+    code = world.ann.post("/v1/code", content=content, headers=ZIP).json()["sha256"]
+    program = script_spec(code)
+    program["resources"]["ranks_per_node"] = 1
+
+    def submit(spec: dict[str, Any], lease: dict[str, Any]) -> Any:
+        return world.ann.post("/v1/jobs", json={**spec, "lease": lease["id"]}, headers=key())
+
+    refused = submit(program, part)
+    assert (refused.status_code, refused.json()["code"]) == (422, "sharing_unavailable")
+    assert refused.json()["param"] == "lease"
+    assert "quad cannot keep a script apart from the jobs of others" in refused.json()["detail"]
+    assert submit(program, whole).status_code == 201
+    one_rank = {"resources": {"ranks_per_node": 1}, "parallelism": {"strategy": "single"}}
+    recipe = job_spec(**one_rank)
+    recipe["parallelism"] = one_rank["parallelism"]
+    assert submit(recipe, part).status_code == 201
+
+
+def test_a_job_in_a_part_is_planned_with_its_share_of_the_node(parts: World) -> None:
+    lease = book(parts.ann, 1)
+    spec = job_spec(resources={"ranks_per_node": 1, "node_class": "cpu4"})
+    spec["parallelism"] = {"strategy": "single"}
+
+    def plan(**changes: Any) -> dict[str, Any]:
+        (found,) = parts.ann.post("/v1/jobs/plan", json={**spec, **changes}).json()["plans"]
+        return dict(found["plan"])
+
+    whole, part = plan(), plan(lease=lease["id"])
+    assert part["fits"]
+    assert part["capacity_gib"] == pytest.approx(whole["capacity_gib"] / 4)
+    resources = {**spec["resources"], "ranks_per_node": 2}
+    wide = plan(lease=lease["id"], resources=resources, parallelism={"strategy": "ddp"})
+    assert "too_many_ranks" in [problem["code"] for problem in wide["problems"]]
 
 
 def test_booked_leases_stay_whole_when_their_policy_begins_to_sell_parts(world: World) -> None:
