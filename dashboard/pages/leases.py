@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
+from dashboard.room import HOURS, rooms, sizes_sold
 from dashboard.sentences import lease_can_be_cancelled, lease_share
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import Agenda, Lease, Node
+from trainyard.views import Agenda, Availability, Lease, Node
 
 ANSWERED = (400, 404, 409, 422, 429)
 LIMIT = 100
@@ -29,7 +30,13 @@ async def book(viewer: Viewer) -> Response:
         hours: int | str = int(fields.get("hours", ""))
     except ValueError:
         hours = fields.get("hours", "")  # the API says what is wrong with it
-    body = {"node_class": fields.get("node_class") or None, "start": start, "hours": hours}
+    body: dict[str, object] = {
+        "node_class": fields.get("node_class") or None,
+        "start": start,
+        "hours": hours,
+    }
+    if gpus := fields.get("gpus", ""):
+        body["gpus"] = int(gpus) if gpus.isdecimal() else gpus
     try:
         await viewer.call(
             "POST", "/v1/leases", json=body, idempotency_key=fields.get("key") or _new_key()
@@ -53,13 +60,15 @@ async def cancel(viewer: Viewer) -> Response:
 
 
 async def _page(viewer: Viewer, fields: dict[str, str], refused: ApiProblem | None) -> Response:
-    me, (leases, has_more), (nodes, _), (agendas, _) = await asyncio.gather(
+    now = datetime.now(UTC)
+    ahead: dict[str, str | int | list[str] | None] = {"start": now.isoformat(), "hours": HOURS}
+    me, (leases, has_more), (nodes, _), (agendas, _), available = await asyncio.gather(
         viewer.me(),
         viewer.page(Lease, "/v1/leases", {"limit": LIMIT}),
         viewer.page(Node, "/v1/nodes"),
         viewer.page(Agenda, "/v1/agendas", {"limit": LIMIT}),
+        viewer.get(Availability, "/v1/leases/availability", ahead),
     )
-    now = datetime.now(UTC)
     context = {
         "me": me,
         "section": "calendar",
@@ -76,6 +85,8 @@ async def _page(viewer: Viewer, fields: dict[str, str], refused: ApiProblem | No
         "shares": {lease.id: lease_share(lease) for lease in leases},
         "cancellable": {lease.id for lease in leases if lease_can_be_cancelled(lease)},
         "classes": sorted({node.node_class for node in nodes}),
+        "sizes": sizes_sold(nodes, available),
+        "rooms": list(rooms(nodes, available)),
         "fields": fields,
         "refused": refused,
         "key": _new_key(),

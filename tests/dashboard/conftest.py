@@ -46,6 +46,8 @@ def api() -> FakeApi:
         fake.put(f"/v1/{path}", [])
     for path in ("studies", "agendas"):
         fake.put(f"/v1/{path}", [])
+    nothing = {"node_class": None, "nodes": 0, "hours": [], "lengths": []}
+    fake.put("/v1/leases/availability", nothing)
     fake.put("/v1/openapi.json", json.loads(OPENAPI.read_text()))
     fake.put("/v1/me/notifications/choices", CHOICES)
     fake.put("/v1/me/notifications", [])

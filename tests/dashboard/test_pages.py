@@ -525,6 +525,42 @@ def test_booking_sends_the_hour_with_the_browsers_offset(full: FakeApi, page: Te
     assert b'"start":"2026-03-05T15:00Z"' in full.sent("POST", "/v1/leases").body
 
 
+def test_gpus_are_booked_where_they_are_sold_and_the_largest_free_block_is_told(
+    full: FakeApi, page: TestClient
+) -> None:
+    assert 'name="gpus"' not in page.get("/leases").text
+    quad = CPU2.model_copy(update={"slots": 4})
+    full.put("/v1/nodes", [node(hardware=quad, users=["ann", "bob"])])
+    hours = [
+        {
+            "start": (NOW + timedelta(hours=number)).isoformat(),
+            "free": 0,
+            "nodes": [],
+            "taken": [],
+            "free_gpus": {"east-01": free},
+        }
+        for number, free in enumerate((1, 4, 2, 3, 3, 0))
+    ]
+    lengths = [{"node": "east-01", "hours": [2, 3], "sizes": [1, 2, 4]}]
+    answer = {"node_class": None, "nodes": 1, "hours": hours, "lengths": lengths}
+    full.put("/v1/leases/availability", answer)
+    text = page.get("/leases").text
+    options = re.findall(r'<option value="(\d*)"( selected)?>([^<]+)</option>', text)
+    assert options == [("1", " selected", "1 GPU"), ("2", "", "2 GPUs"), ("", "", "whole node")]
+    assert "1 of 4 GPUs" in text
+    assert "ann, bob" in text
+    begins = (NOW + timedelta(hours=3)).isoformat()
+    assert re.search(rf"3 GPUs for 2 h from <time [^>]*{re.escape(begins)}", text)
+    full.put("/v1/leases", lease(), method="POST")
+    fields = {"node_class": "cpu2", "start": "2026-03-05T15:00Z", "hours": "2", "gpus": "2"}
+    assert page.post("/leases", data=fields).status_code == 303
+    assert b'"hours":2,"gpus":2}' in full.sent("POST", "/v1/leases").body
+    full.put("/v1/leases", refusal(409, "Taken."), method="POST")
+    again = page.post("/leases", data={**fields, "gpus": ""}).text
+    assert '<option value="" selected>whole node</option>' in again
+    assert b"gpus" not in full.sent("POST", "/v1/leases").body
+
+
 def test_a_lease_of_a_part_tells_its_size_and_once_it_runs_its_gpus(
     api: FakeApi, page: TestClient
 ) -> None:

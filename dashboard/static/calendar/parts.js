@@ -167,7 +167,8 @@ function fillOf(node, hours, drawn) {
       { class: "fill", title: `${free} of ${gpusWords(node.slots)} free` },
       { s: run.from, e: run.to, a, b },
     );
-    element.append(make("span", { text: free ? `${free} free` : "full" }));
+    const words = run.to - run.from > 1 ? `${free} free` : String(free); // one hour is narrow
+    element.append(make("span", { text: free ? words : "full" }));
     return element;
   });
 }

@@ -1,5 +1,5 @@
 // Length and size of a block, as the rules allow them; and the switch of the size, which stands over
-// the day where a policy lists sizes.
+// week and day where a policy lists sizes.
 import { find, make } from "../elements.js";
 import { gpusWords } from "./fill.js";
 import { allNodes, nodes, shown } from "./shown.js";

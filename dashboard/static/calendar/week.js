@@ -2,11 +2,11 @@
 import { find, make } from "../elements.js";
 import { day, zone } from "../times.js";
 import { bandsOf, bars, barWords, label, nowLine, shading } from "./bars.js";
-import { gpusWords } from "./fill.js";
-import { dayNote, HOUR_MS, hoursOf } from "./hours.js";
-import { drawnParts, freeByHour } from "./parts.js";
-import { days, nodes, shown } from "./shown.js";
-import { hasParts } from "./sizes.js";
+import { freeSlots, gpusWords } from "./fill.js";
+import { dayNote, HOUR_MS, hoursOf, runs } from "./hours.js";
+import { drawnParts, freeByHour, sharesOf } from "./parts.js";
+import { board, days, nodes, shown } from "./shown.js";
+import { hasParts, lengthFor, wantedOf } from "./sizes.js";
 
 /** @import { Bar } from "./bars.js" */
 /** @import { ShownNode } from "./shown.js" */
@@ -66,6 +66,7 @@ export function weekLane(node, hours) {
     lane.append(make("i", { class: "daysep" }, { s: sum }));
   }
   lane.append(...shading(node, hours));
+  if (parts) lane.append(...noStarts(node, hours));
   for (const bar of held)
     lane.append(
       make("i", { class: bar.kind, title: barWords(bar, hours) }, { s: bar.from, e: bar.to }),
@@ -75,6 +76,26 @@ export function weekLane(node, hours) {
   const line = nowLine(hours);
   if (line) lane.append(line);
   return lane;
+}
+
+/**
+ * Hours from which on a block of the chosen size is not free for its whole length.
+ * @param {ShownNode} node
+ * @param {number[]} hours
+ */
+function noStarts(node, hours) {
+  const [now, wanted, length] = [Date.now(), wantedOf(node), lengthFor(node.name)];
+  const shares = sharesOf(node);
+  const isOpen = board.isBookable(node.name);
+  const closed = hours.map((at) => {
+    if (!isOpen || at + HOUR_MS <= now) return null;
+    const [start, end] = [Math.max(at, now), at + length * HOUR_MS];
+    return freeSlots(shares, node.slots, start, end) < wanted ? "closed" : null;
+  });
+  const title = `no ${length} h of ${gpusWords(wanted)} from here on`;
+  return runs(closed).map((run) =>
+    make("i", { class: "closed", title }, { s: run.from, e: run.to }),
+  );
 }
 
 /**

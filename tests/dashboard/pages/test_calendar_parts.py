@@ -119,7 +119,7 @@ def test_a_node_is_drawn_as_fill_and_when_opened_by_lane(page: Page) -> None:
     open_day(page)
     assert bars(page, "south-01") == [("yours", "8", "11", "0", "1")], "others are fill"
     fill = page.locator("[data-lane=south-01] > .fill")
-    assert fill.all_inner_texts() == ["2 free", "1 free", "2 free", "3 free"]
+    assert fill.all_inner_texts() == ["2", "1", "2", "3"]
     assert said(page, "south-01", 9).endswith("2 of 4 GPUs free")
     opener = page.locator("[data-open=south-01]")
     assert opener.get_attribute("aria-expanded") == "false"
@@ -246,3 +246,53 @@ def test_lanes_are_the_lowest_free_ones_in_order_of_start(page: Page) -> None:
         2,
         0,
     ]
+
+
+def test_the_week_is_hatched_where_no_block_of_the_size_can_start(page: Page) -> None:
+    open_day(page)
+
+    def hatched() -> int:
+        """Hours of the week in which no block of the chosen size can start on east-02."""
+        strips = page.locator("[data-week-lane=east-02] > .closed[title^=no]")
+        spans = strips.evaluate_all(
+            """all => all.map((one) =>
+              ["s", "e"].map((name) => Number(one.style.getPropertyValue(`--${name}`))))"""
+        )
+        return sum(end - start for start, end in spans)
+
+    assert hatched() == 0, "3 GPUs are always free"
+    page.click("[data-size='']")
+    page.wait_for_load_state("networkidle")
+    # Held from 8 to 13: a block of 3 hours that begins from 6 on runs into it.
+    assert hatched() == 7
+    title = page.locator("[data-week-lane=east-02] > .closed[title^=no]").get_attribute("title")
+    assert title == "no 3 h of 8 GPUs from here on"
+
+
+def test_the_list_books_a_part_by_keys_on_a_phone(stage: Stage, chrome: Chrome) -> None:
+    context = chrome.new_context(
+        base_url=stage.url,
+        storage_state=stage.storage("student-22"),
+        viewport={"width": 390, "height": 844},
+        timezone_id=NEW_YORK.key,
+        reduced_motion="reduce",
+    )
+    page = context.new_page()
+    page.goto("/leases")
+    free = page.locator("section[aria-label='Free GPUs'] tr", has_text="east-02")
+    assert "of 8 GPUs" in free.inner_text()
+    assert "for 3 h from" in free.inner_text()
+    page.focus("#node_class")
+    page.keyboard.type("h100x8")
+    page.fill("#start_local", f"{day()}T16:00")
+    page.fill("#hours", "3")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "gpus"
+    page.keyboard.type("2")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    made = page.locator("tr[data-state=booked]", has_text="16:00")
+    made.wait_for()
+    assert "2 of 8 GPUs" in made.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    context.close()
