@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
 from worker.enrol import IdentityFile
 from worker.gpus.node_gpus import NodeGpus
+from worker.preparing.fetching import FetchRate
 from worker.ranks.launch import clean_environment, free_port
 from worker.scripts.sandbox import SandboxSupport
 from worker.shipping.inventory import take_inventory
@@ -99,7 +100,7 @@ def test_the_inventory_counts_cores_unless_told(tmp_path: Path) -> None:
     assert inventory.torch
     assert take_inventory([], 7, NO_SANDBOX).slots == 7
     gpus = NodeGpus(tmp_path / "gpus.json", limit=None, wake=lambda: None)
-    source = TelemetrySource(tmp_path, gpus)
+    source = TelemetrySource(tmp_path, gpus, FetchRate())
     telemetry = source.measure()
     gpus.close()
     assert 0 <= telemetry.cpu_pct <= 100 * os.cpu_count()  # type: ignore[operator]

@@ -15,7 +15,8 @@ from core.wire.messages import InputFiles
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order
-from worker.scripts.idx_files import torchvision_class, write_idx
+from worker.scripts.idx_files import write_idx
+from worker.scripts.inputs import torchvision_class
 from worker.scripts.sandbox import Level, why_not
 
 ROWS = b"".join(b'{"text": "row %d"}\n' % number for number in range(100))

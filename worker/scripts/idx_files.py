@@ -8,7 +8,7 @@ tests has the same numbers.
 import os
 import shutil
 import struct
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
@@ -22,16 +22,9 @@ from strategies.plan.data.images import (
     pieces_of,
 )
 
-CLASSES = {"mnist": "MNIST", "fashionmnist": "FashionMNIST", "kmnist": "KMNIST"}
 PREFIXES = ("train", "t10k")
 IMAGES_MAGIC, LABELS_MAGIC = 0x803, 0x801
 MOST_LABELS = 256
-
-
-def torchvision_class(name: str) -> str | None:
-    """Return torchvision's class for the input `name`, such as `zalando/fashion-mnist`; None if it
-    has none with such files."""
-    return CLASSES.get(PurePosixPath(name).name.lower().replace("-", "").replace("_", ""))
 
 
 def write_idx(archive: Path, folder: Path) -> None:

@@ -6,14 +6,15 @@ from it.
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from core.spec.inputs import InputKind, folder, tree_sha256, variable
 from core.wire.messages import FileRef, InputFiles
 from worker.attempts import StateFile
-from worker.scripts.idx_files import torchvision_class
 
 NPZ = ".npz"
+# By the last part of a name, without hyphens and underscores.
+TORCHVISION_CLASSES = {"mnist": "MNIST", "fashionmnist": "FashionMNIST", "kmnist": "KMNIST"}
 
 
 class InputMount(StateFile):
@@ -47,6 +48,14 @@ class InputMount(StateFile):
         if self.images is not None and self.images_inside is not None:
             pairs.append((Path(self.images), f"{self.images_inside}/raw"))
         return pairs
+
+
+def torchvision_class(name: str) -> str | None:
+    """Return torchvision's class for the input `name`, such as `zalando/fashion-mnist`; None if it
+    has none with such files."""
+    return TORCHVISION_CLASSES.get(
+        PurePosixPath(name).name.lower().replace("-", "").replace("_", "")
+    )
 
 
 def file_entry(cache: Path, sha256: str) -> Path:
