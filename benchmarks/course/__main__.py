@@ -32,8 +32,7 @@ protocol and report curves and logs twice a second; the rules are those of
 `examples/policies/course.yaml`, the windows moved to today. 191 students, signed in from one
 address, have simulated browsers, in one process with the nodes: what they ask, in which order, over
 at most six connections, when they ask again and when they wait is what the scripts of the pages do.
-In the opening minute pages of a real Chromium may be there beside them (`--chromium 10`), on the
-same cores at the lowest priority, since people's browsers have machines of their own.
+In the opening minute pages of a real Chromium may be there beside them (`--chromium 10`).
 
 Waits are what a person feels: from the click, the browser's own queue included, until the whole
 answer is there; a click that is asked again because the server was away counts from the first time.

@@ -3,9 +3,6 @@
 Runs as a process of its own: `python -m benchmarks.course.chromium URL SECRET ...` opens a calendar
 for each session, prints `open`, waits for the end of its input, and prints the hours that each page
 drew.
-
-People's browsers compute on machines of their own. On the server's cores these take the time that
-it leaves, so that ten of them do not stand for a server with half of its cores.
 """
 
 import asyncio
@@ -17,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
@@ -48,8 +44,6 @@ WATCH = """
   new MutationObserver(look).observe(grid, { childList: true, subtree: true });
 }
 """
-AUTOGROUP = Path("/proc/self/autogroup")  # where Linux divides the cores by session, not process
-BEHIND = 19  # the last of the priorities
 READ = "() => ({ taken: window.taken(), since: window.since })"
 
 
@@ -117,17 +111,9 @@ def _midnight() -> datetime:
     return utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _stand_behind() -> None:
-    os.setsid()
-    os.nice(BEHIND)
-    if AUTOGROUP.exists():
-        AUTOGROUP.write_text(str(BEHIND))
-
-
 def main() -> None:
     """Open the pages, wait for the end of the input, and print the hours that they drew."""
     url, *secrets = sys.argv[1:]
-    _stand_behind()
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
