@@ -19,8 +19,8 @@ from tests import chromium
 class Program:
     """A program that tests need."""
 
-    package: str
-    """Of the distribution."""
+    packages: tuple[str, ...]
+    """Of the distribution: the first that it has."""
     tests: str
     find: Callable[[], str | None]
     download: tuple[str, ...] = ()
@@ -29,12 +29,12 @@ class Program:
 
 PROGRAMS = (
     Program(
-        "chromium",
+        ("chromium-headless-shell", "chromium"),
         "the browser tests",
         chromium.find,
         (sys.executable, "-m", "playwright", "install", "chromium"),
     ),
-    Program("bubblewrap", "the tests of the bubblewrap sandbox", lambda: shutil.which("bwrap")),
+    Program(("bubblewrap",), "the tests of the bubblewrap sandbox", lambda: shutil.which("bwrap")),
 )
 
 
@@ -42,32 +42,37 @@ def main() -> None:
     """Install what is missing; say what stays so."""
     missing = [program for program in PROGRAMS if program.find() is None]
     for program in missing:
-        say(f"{program.package} is missing, for {program.tests}; installing it (once)")
+        say(f"{program.packages[-1]} is missing, for {program.tests}; installing it (once)")
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
-        install([program.package for program in missing])
+        apt("update", "-qq")
+        for program in missing:
+            install(program)
     else:
         for program in missing:
             if program.download:
                 subprocess.run(program.download, check=False)
     for program in missing:
         if program.find() is None:
-            say(f"{program.package} could not be installed: {program.tests} will be skipped.")
+            say(f"{program.packages[-1]} could not be installed: {program.tests} will be skipped.")
 
 
-def install(packages: list[str]) -> None:
-    """From the distribution, quietly."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (
-        ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
-    ):
-        subprocess.run(
-            command,
-            check=False,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+def install(program: Program) -> None:
+    """Install the first of its packages that the distribution has."""
+    for package in program.packages:
+        if apt("install", "-y", "-qq", "--no-install-recommends", package):
+            return
+
+
+def apt(*arguments: str) -> bool:
+    """Run apt-get quietly; return False if it failed."""
+    done = subprocess.run(
+        ("apt-get", *arguments),
+        check=False,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return done.returncode == 0
 
 
 def say(text: str) -> None:

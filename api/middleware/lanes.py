@@ -11,6 +11,9 @@ until everybody else who waits has had a turn. The reads of a page do not: it is
 of them, so turns between pages would make all of them late. People are told apart by what they sign
 in with, or by their address: a lane stands before the check of who somebody is.
 
+While a heartbeat is worked on, the other lanes begin one request at a time: a heartbeat takes a few
+milliseconds and is rare, and a late one looks like a node that is lost.
+
 A request has a place while it is worked on: not while its body arrives, nor while its answer is
 sent, except for files, which are both. Pages of the dashboard need no place: the calls behind them
 do, so a page never holds a place that its own calls wait for.
@@ -22,7 +25,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -95,6 +98,8 @@ LIMITS = {
     LaneKind.FILES: Limit(32, 64, 30.0),
 }
 YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
+# The rest: one at once while a heartbeat is worked on. These wait for disks and other servers.
+UNYIELDING = (LaneKind.HEARTBEATS, LaneKind.PROVIDER, LaneKind.NODE_FILES, LaneKind.FILES)
 BY_TURNS = (LaneKind.CLICKS, LaneKind.VERDICTS)
 WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
 THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
@@ -146,6 +151,13 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
     return LaneKind.VERDICTS if path == "/v1/leases/verdict" else LaneKind.CLICKS
 
 
+def ahead_of(kind: LaneKind) -> Sequence[LaneKind]:
+    """Return the lanes that go before one."""
+    if kind in YIELDING:
+        return (LaneKind.HEARTBEATS, LaneKind.CLICKS)
+    return () if kind in UNYIELDING else (LaneKind.HEARTBEATS,)
+
+
 class LaneQueue:
     """Turns that are waited for. The next one is of whoever has waited longest for their first, or
     since their last; each person's own come in order."""
@@ -188,18 +200,22 @@ class LaneQueue:
 class Lane:
     """Places of one kind of request, and its line.
 
-    While requests wait in the lane `ahead`, only one of this lane is worked on at once.
+    While a lane `ahead` is pressed, only one request of this lane is worked on at once.
     """
 
     def __init__(
-        self, kind: LaneKind, limit: Limit, numbers: RequestNumbers, ahead: "Lane | None" = None
+        self,
+        kind: LaneKind,
+        limit: Limit,
+        numbers: RequestNumbers,
+        ahead: Sequence["Lane"] = (),
     ) -> None:
         self.kind = kind
         self.limit = limit
         self._ahead = ahead
         self._behind: list[Lane] = []
-        if ahead is not None:
-            ahead._behind.append(self)
+        for lane in ahead:
+            lane._behind.append(self)
         self._numbers = numbers
         self._free = limit.at_once
         self._line = LaneQueue()
@@ -209,6 +225,13 @@ class Lane:
     def num_waiting(self) -> int:
         """Number of requests in line."""
         return len(self._line)
+
+    @property
+    def is_pressed(self) -> bool:
+        """True while the lanes behind this one must hold back: while its requests wait; while they
+        are worked on if they are heartbeats."""
+        is_at_work = self._free < self.limit.at_once
+        return self.num_waiting > 0 or (is_at_work and self.kind is LaneKind.HEARTBEATS)
 
     async def enter(self, person: str, receive: Receive | None) -> None:
         """Take a place for a person; `leave` gives it back. Raises Busy, or Gone, without one.
@@ -248,8 +271,7 @@ class Lane:
 
     def _has_place(self) -> bool:
         is_idle = self._free == self.limit.at_once
-        must_yield = self._ahead is not None and self._ahead.num_waiting > 0
-        return self._free > 0 and (is_idle or not must_yield)
+        return self._free > 0 and (is_idle or not any(lane.is_pressed for lane in self._ahead))
 
     def _stand_in_line(self, person: str) -> Turn | None:
         """Return a turn to wait for; None if there is a free place. Raises Busy if the line is
@@ -305,9 +327,10 @@ class Lanes:
     ) -> None:
         self.app = app
         self.lanes: dict[LaneKind, Lane] = {}
-        for kind, limit in sorted(limits.items(), key=lambda one: one[0] in YIELDING):
-            ahead = self.lanes[LaneKind.CLICKS] if kind in YIELDING else None
-            self.lanes[kind] = Lane(kind, limit, numbers, ahead)
+        for kind, limit in limits.items():
+            self.lanes[kind] = Lane(
+                kind, limit, numbers, [self.lanes[one] for one in ahead_of(kind)]
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

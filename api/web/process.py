@@ -62,10 +62,10 @@ class Process:
         return self.database.read()
 
     @contextmanager
-    def _write(self) -> Iterator[tuple[Session, Bells]]:
+    def _write(self, *, first: bool) -> Iterator[tuple[Session, Bells]]:
         """Yield a session that commits at the end of the block, and bells that ring after it."""
         bells = Bells()
-        with self.database.write() as session:
+        with self.database.write(first=first) as session:
             read_only.refuse(session, now=utc_now())
             yield session, bells
         bells.topics |= topics_of(session)
@@ -80,16 +80,28 @@ class Process:
     ) -> Answer:
         """Run `work(session, bells, ...)` in one write transaction and return its answer. After a
         deadlock it is tried again, twice at most, so it must change nothing but rows."""
+        return self._until_done(lambda *both: work(*both, *args, **kwargs), first=False)
+
+    def transact_first(
+        self,
+        work: Callable[Concatenate[Session, Bells, P], Answer],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Answer:
+        """Do what `transact` does, before other writers that wait (`Database.write`)."""
+        return self._until_done(lambda *both: work(*both, *args, **kwargs), first=True)
+
+    def _until_done(self, work: Callable[[Session, Bells], Answer], *, first: bool) -> Answer:
         for pause_s in PAUSES_S:
             try:
-                with self._write() as (session, bells):
-                    return work(session, bells, *args, **kwargs)
+                with self._write(first=first) as (session, bells):
+                    return work(session, bells)
             except DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) not in DEADLOCKS:
                     raise
             time.sleep(pause_s * random.random())
-        with self._write() as (session, bells):
-            return work(session, bells, *args, **kwargs)
+        with self._write(first=first) as (session, bells):
+            return work(session, bells)
 
     def record(
         self,

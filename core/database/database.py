@@ -103,17 +103,21 @@ class Database:
             yield session  # closing rolls back; `rollback()` would also expire every row
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self, *, first: bool = False) -> Iterator[Session]:
         """Yield a session that commits once, at the end of the block, or rolls back if it raises.
 
         Keep the block short: on SQLite nobody else writes meanwhile. No hashing, no planning, no
-        publishing inside.
+        publishing inside. `first` goes before this process's other writers that wait on SQLite; it
+        is for what is rare and must not be late.
         """
         if self._file_lock is None:
             with Session(self.engine, expire_on_commit=False) as session, session.begin():
                 yield session
             return
-        with self._file_lock, Session(self.engine, expire_on_commit=False) as session:
+        with (
+            self._file_lock.held(first=first),
+            Session(self.engine, expire_on_commit=False) as session,
+        ):
             session.connection(execution_options={"sqlite_immediate": True})
             with _ended(session):
                 yield session
@@ -132,7 +136,7 @@ class Database:
                 session.execute(text("SET LOCAL lock_timeout = 0"))
                 yield session
             return
-        with self._file_lock, self.engine.connect() as connection:
+        with self._file_lock.held(), self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert driver is not None
             driver.execute("PRAGMA foreign_keys=OFF")  # not possible once a transaction has begun
@@ -166,7 +170,8 @@ def _ended(session: Session) -> Iterator[None]:
 
 
 class _FileLock:
-    """Lock between the threads of this process, first come first served, and between processes.
+    """Lock between the threads of this process, first come first served but for those that go
+    first, and between processes.
 
     Not re-entrant. A thread that waits too long gives up; processes hold it for a moment only.
     """
@@ -179,12 +184,24 @@ class _FileLock:
         self._path = path
         self._fd: int | None = None
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def held(self, *, first: bool = False) -> Iterator[None]:
+        """Hold the lock for the block. OperationalError if others have it for too long."""
+        self._acquire(first=first)
+        try:
+            yield
+        finally:
+            self._release()
+
+    def _acquire(self, *, first: bool) -> None:
         with self._guard:
             my_turn = threading.Lock()
             if self._is_held:
                 my_turn.acquire()
-                self._waiting.append(my_turn)
+                if first:
+                    self._waiting.appendleft(my_turn)
+                else:
+                    self._waiting.append(my_turn)
             self._is_held = True
         try:
             # Already acquired above if this thread has to wait: the holder releases it.
@@ -203,7 +220,7 @@ class _FileLock:
                 self._pass_on()
             raise
 
-    def __exit__(self, *_: object) -> None:
+    def _release(self) -> None:
         try:
             assert self._fd is not None
             fcntl.flock(self._fd, fcntl.LOCK_UN)

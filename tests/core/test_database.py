@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, StatementError
 
 from core.database.database import Database
 from core.tables.people import Lab
+from tests.running import wait_for
 
 pytestmark = pytest.mark.race
 on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -119,6 +120,30 @@ def test_many_threads_write_and_nothing_is_lost_or_refused(database: Database) -
     with ThreadPoolExecutor(16) as pool:
         assert max(pool.map(write, range(200))) < 30
     assert len(labs(database)) == 200
+
+
+def test_a_writer_that_goes_first_waits_for_the_one_at_work_alone(
+    migrated_sqlite_database: Database,
+) -> None:
+    database = migrated_sqlite_database
+    lock = database._file_lock
+    assert lock is not None
+    order: list[str] = []
+
+    def write(name: str, *, first: bool) -> None:
+        with database.write(first=first):
+            order.append(name)
+
+    writers = []
+    with database.write():
+        for name in ("a", "b", "heartbeat"):
+            first = name == "heartbeat"
+            writers.append(threading.Thread(target=write, args=(name,), kwargs={"first": first}))
+            writers[-1].start()
+            wait_for(lambda: len(lock._waiting) == len(writers), what="a writer in line")
+    for writer in writers:
+        writer.join(60)
+    assert order == ["heartbeat", "a", "b"]
 
 
 def test_a_writer_of_another_process_is_waited_for_and_readers_are_not(database_url: str) -> None:

@@ -351,6 +351,28 @@ def test_while_clicks_wait_one_read_is_worked_on_at_once() -> None:
     asyncio.run(run())
 
 
+def test_while_a_heartbeat_is_worked_on_other_lanes_begin_one_at_once() -> None:
+    async def run() -> None:
+        desk = Desk()
+        limits = small(clicks=Limit(3, 3, NO_LIMIT), files=Limit(3, 3, NO_LIMIT))
+        lanes = Lanes(desk, RequestNumbers(), limits)
+        beat = Caller(lanes, "POST", "/v1/node/heartbeat")
+        await turns()
+        clicks = [Caller(lanes, "POST", "/v1/leases", b"%d" % n) for n in range(3)]
+        files = [Caller(lanes, "GET", "/v1/jobs/job_1/code") for _ in range(3)]
+        await turns()
+        assert desk.begun == ["/v1/node/heartbeat", "/v1/leases 0", *["/v1/jobs/job_1/code"] * 3]
+        beat.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await beat.task
+        await turns()
+        assert desk.begun[-2:] == ["/v1/leases 1", "/v1/leases 2"]
+        desk.finish.set()
+        await asyncio.gather(*(caller.task for caller in (*clicks, *files)))
+
+    asyncio.run(run())
+
+
 def test_what_a_page_refreshes_together_is_answered_together() -> None:
     """A calendar reads its owner's leases, jobs and wishes at once: were one of them refused, it
     would ask for all three again."""
