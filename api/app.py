@@ -22,6 +22,8 @@ from api.contract.routes import router as client_wheel_router
 from api.files import routes_datasets as datasets
 from api.files import routes_models as models
 from api.files import routes_storage as storage
+from api.files import routes_uploads as uploads
+from api.files.arrival import Arrivals
 from api.files.store import Store
 from api.housekeeping import keep_house, keep_time
 from api.jobs import routes as jobs
@@ -101,6 +103,7 @@ ROUTERS = (
     checkpoints.router,
     datasets.router,
     models.router,
+    uploads.router,
     code_archives.router,
     user_secrets.router,
     calendars.feed_router,
@@ -151,7 +154,15 @@ def create_app(settings: ApiSettings) -> FastAPI:
     hub = Hub(database, settings.redis_url)
     audience = Audience(database)
     plans = PlanCache()
-    services = [store, hub, audience, plans, Openings(), Forecasts()]
+    services = [
+        store,
+        Arrivals(store.root / "uploads"),
+        hub,
+        audience,
+        plans,
+        Openings(),
+        Forecasts(),
+    ]
     if settings.oidc_issuer:
         services.append(Provider(settings))
     process = Process(

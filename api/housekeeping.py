@@ -10,6 +10,8 @@ import structlog
 from sqlalchemy import delete
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.files.arrival import Arrivals
+from api.files.resumable import forget_abandoned
 from api.files.retention import Retention
 from api.files.store import Store
 from api.web.process import Process
@@ -34,6 +36,9 @@ async def keep_house(process: Process) -> None:
     while True:
         try:
             await anyio.to_thread.run_sync(forget_old, process.database, utc_now())
+            await anyio.to_thread.run_sync(
+                forget_abandoned, process.database, process.service(Arrivals), utc_now()
+            )
             await anyio.to_thread.run_sync(retention.run, utc_now())
         except (SQLAlchemyError, OSError) as error:
             log.warning("house_not_kept", error=str(error))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from api.web.errors import InvalidRequest
 from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
+from core.tables.base import Document
 from strategies.plan.data.rows import WrongRow, row_from
 
 MAX_ERRORS = 20
@@ -81,6 +82,10 @@ class DatasetCheck:
                 param="body",
             )
 
+    def report(self) -> Document:
+        """Return the counts and warnings, to be stored with the dataset."""
+        return {"lines": self.lines, "characters": self.characters, "warnings": self.warnings}
+
     def _text(self, text: str) -> None:
         self.characters += len(text)
         if "\N{REPLACEMENT CHARACTER}" in text:
@@ -116,6 +121,8 @@ class DatasetCheck:
             )
         for line in ended:
             self._document(line)
+            if len(self._errors) == MAX_ERRORS:  # no need for the rest to arrive
+                raise InvalidRequest(self._errors, code="bad_lines")
 
     def _document(self, line: str) -> None:
         self.lines += 1

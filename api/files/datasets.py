@@ -5,19 +5,20 @@ from datetime import datetime
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from api.files import resumable
 from api.files import store as storage
 from api.files.owned import find_owned
-from api.files.schemas import DatasetImages, DatasetView
+from api.files.schemas import DatasetImages, DatasetView, NewDataset
 from api.files.storage_use import require_room
 from api.files.store import IncomingFile, Store, StoreEntry
 from api.web.bells import Bells
-from api.web.idempotency import keyed
+from api.web.idempotency import KeyedRequest, keyed
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
-from core.base.errors import Conflict
+from core.base.errors import BadRequest, Conflict
 from core.base.ids import IdKind, new_id
 from core.tables.base import Document
 from core.tables.files import Dataset
@@ -76,6 +77,37 @@ def keep_dataset(
     dataset = session.get(Dataset, dataset_id)
     assert dataset is not None
     return view(dataset)
+
+
+def make_dataset(
+    session: Session,
+    _: Bells,
+    process: Process,
+    person: Person,
+    asked: NewDataset,
+    sent: KeyedRequest,
+) -> DatasetView:
+    """Insert a dataset made of uploads, once for each key. Raises Conflict, BadRequest."""
+    dataset_id = sent.begin(session)
+    if dataset_id is None:
+        if asked.name in BUILT_IN:
+            raise Conflict(f"name: {asked.name} is built in. Choose another name.", param="name")
+        _refuse_taken(session, person, asked.name)
+        (file,) = resumable.arrived(session, process, person, asked.uploads, param="uploads")
+        if file.upload.report is None:
+            raise BadRequest(
+                f"uploads.0: {file.upload.path} was sent as a file without a format. Send it as "
+                "text, jsonl or npz.",
+                param="uploads.0",
+            )
+        storage.keep(session, file)
+        dataset_id = _insert(
+            session, person, file.sealed, file.upload.report, asked.name, file.upload.format
+        )
+        session.delete(file.upload)
+        sent.remember(session, dataset_id)
+    session.flush()
+    return view(session.get_one(Dataset, dataset_id))
 
 
 def require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from api.files.schemas import DatasetImages
 from core.base.errors import BadRequest
+from core.tables.base import Document
 from strategies.plan.data.corpus import BadData
 from strategies.plan.data.images import ArchiveContents, check
 
@@ -21,3 +23,15 @@ def check_images(path: Path, *, max_bytes: int) -> ArchiveContents:
         raise BadRequest(
             f"This is not a valid image dataset: the file {error}.", code="bad_images", param="body"
         ) from error
+
+
+def images_report(path: Path, *, max_bytes: int) -> Document:
+    """Return the report to be stored with a dataset of images. Raises BadRequest."""
+    found = check_images(path, max_bytes=max_bytes)
+    images = DatasetImages(
+        count=found.num_train,
+        tests=found.num_tests,
+        image_shape=list(found.shape),
+        classes=found.classes,
+    )
+    return {"lines": None, "characters": None, "warnings": [], "images": images.model_dump()}

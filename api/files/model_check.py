@@ -126,6 +126,8 @@ class ModelCheck:
         Raises BadRequest if it is wrong.
         """
         require_known(name)
+        if name in self.names:
+            raise wrong("twice", f"{name} is there twice. Send each file once.")
         self.names.add(name)
         member = _Member(name, size, None, is_weights=WEIGHT_FILE.match(name) is not None)
         with path.open("rb") as file:

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from sqlalchemy import exists, or_, select, update
 from sqlalchemy.orm import Session
 
+from api.files import resumable
 from api.files import store as storage
 from api.files.model_check import ModelCheck
 from api.files.owned import find_owned
-from api.files.schemas import ModelFile, ModelOrigin, ModelView
+from api.files.schemas import ModelFile, ModelOrigin, ModelView, NewModel
 from api.files.storage_use import require_room
-from api.files.store import StoreEntry
+from api.files.store import Store, StoreEntry
 from api.web.bells import Bells
-from api.web.idempotency import keyed
+from api.web.idempotency import KeyedRequest, keyed
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
-from core.base.errors import Conflict
 from core.base.ids import IdKind, new_id
 from core.tables.base import Document
 from core.tables.files import Model
@@ -65,40 +65,53 @@ def keep_model(
     files: Sequence[tuple[str, StoreEntry]],
     key: str | None,
 ) -> ModelView:
-    """Insert a model and keep its files, once for each key. Raises Conflict, StorageFull."""
+    """Insert a model and keep its files, once for each key. Raises StorageFull."""
     content = "".join(f"{path} {kept.sha256}\n" for path, kept in files)
     sent = keyed(person, key, f"/v1/models?name={name}", content.encode())
     model_id = sent.begin(session)
     if model_id is None:
-        _refuse_taken(session, person, name)
         require_room(
             session, process.settings, person.id, adding=sum(kept.size for _, kept in files)
         )
         storage.keep(session, *check.files.values())
-        model_id = insert_model(session, person, check, files, name)
+        version = supersede(session, person, name)
+        model_id = insert_model(session, person, check, files, name, version=version)
         sent.remember(session, model_id)
     session.flush()
     return model_view(session, session.get_one(Model, model_id))
 
 
-def require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:
-    """Raise Conflict for a name that is taken, StorageFull if there is no room. A request with a
-    key may be a repeated one and is let through."""
-    if key is not None:
-        return  # it may be a repeated request: its own model has the name
+def make_model(
+    session: Session,
+    _: Bells,
+    process: Process,
+    person: Person,
+    asked: NewModel,
+    sent: KeyedRequest,
+) -> ModelView:
+    """Insert a model made of uploads, once for each key. Raises BadRequest."""
+    model_id = sent.begin(session)
+    if model_id is None:
+        arrived = resumable.arrived(session, process, person, asked.uploads, param="uploads")
+        check = ModelCheck(process.service(Store).incoming_file)
+        for file in arrived:
+            check.take_stored(file.upload.path, file.upload.size, file.written())
+        check.finish()
+        storage.keep(session, *arrived)
+        files = sorted((file.upload.path, file.sealed) for file in arrived)
+        version = supersede(session, person, asked.name)
+        model_id = insert_model(session, person, check, files, asked.name, version=version)
+        for file in arrived:
+            session.delete(file.upload)
+        sent.remember(session, model_id)
+    session.flush()
+    return model_view(session, session.get_one(Model, model_id))
+
+
+def require_any_room(process: Process, person: Person) -> None:
+    """Raise StorageFull if there is no room at all, before the bytes arrive."""
     with process.read() as session:
-        _refuse_taken(session, person, name)
         require_room(session, process.settings, person.id)
-
-
-def _refuse_taken(session: Session, person: Person, name: str) -> None:
-    taken = session.scalar(select(Model.id).where(Model.user_id == person.id, Model.name == name))
-    if taken is not None:
-        raise Conflict(
-            f"name: you already have a model {name} ({taken}). Delete it, or choose another name.",
-            code="name_taken",
-            param="name",
-        )
 
 
 def supersede(session: Session, person: Person, name: str) -> int:

@@ -8,14 +8,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.files import datasets
 from api.files.dataset_check import DatasetCheck
-from api.files.image_check import check_images
+from api.files.image_check import images_report
 from api.files.owned import find_owned
-from api.files.schemas import DatasetImages, DatasetPreview, DatasetView
+from api.files.resumable import most_bytes
+from api.files.schemas import DatasetImages, DatasetPreview, DatasetView, NewDataset
 from api.files.store import IncomingFile, Store
 from api.files.uploads import PIECE, receive
 from api.web.auth import SignedIn
 from api.web.errors import too_large
-from api.web.idempotency import IdempotencyKey
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.identity import Person
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
@@ -75,7 +76,7 @@ async def upload_dataset(
     is kept as a whole.
     """
     await anyio.to_thread.run_sync(datasets.require_free_name, process, person, name, key)
-    max_bytes = process.settings.max_dataset_bytes
+    max_bytes = most_bytes(process.settings, format)
     with process.service(Store).incoming_file() as incoming:
         report: Document
         if format == "npz":
@@ -84,10 +85,19 @@ async def upload_dataset(
         else:
             check = DatasetCheck(is_jsonl=format == "jsonl")
             await _receive(request, check, incoming, max_bytes)
-            report = _text_report(check)
+            report = check.report()
         return await anyio.to_thread.run_sync(
             _keep, process, person, incoming, report, name, format, key
         )
+
+
+@router.post("/uploaded", status_code=201, summary="Make a dataset of an upload")
+def make_dataset(
+    body: NewDataset, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+) -> DatasetView:
+    """Make a dataset of a file that has arrived by `/v1/uploads`; nothing is copied."""
+    sent = keyed(person, key, "/v1/datasets/uploaded", body.model_dump_json().encode())
+    return process.transact(datasets.make_dataset, process, person, body, sent)
 
 
 @router.get("", summary="List datasets")
@@ -166,23 +176,8 @@ def _check_and_write(check: DatasetCheck, incoming: IncomingFile, piece: bytes) 
     incoming.write(piece)
 
 
-def _text_report(check: DatasetCheck) -> Document:
-    return {
-        "lines": check.lines,
-        "characters": check.characters,
-        "warnings": check.warnings,
-    }
-
-
 def _images_report(incoming: IncomingFile, max_bytes: int) -> Document:
-    found = check_images(incoming.written(), max_bytes=max_bytes)
-    images = DatasetImages(
-        count=found.num_train,
-        tests=found.num_tests,
-        image_shape=list(found.shape),
-        classes=found.classes,
-    )
-    return {"lines": None, "characters": None, "warnings": [], "images": images.model_dump()}
+    return images_report(incoming.written(), max_bytes=max_bytes)
 
 
 def _sentence(images: DatasetImages) -> str:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.files import models, promotion
 from api.files.model_check import ModelCheck
-from api.files.schemas import ModelView, NewPromotion
+from api.files.schemas import ModelView, NewModel, NewPromotion
 from api.files.store import Store
 from api.files.uploads import PIECE
 from api.web.auth import SignedIn
@@ -46,15 +46,27 @@ async def upload_model(
     """Upload a tar archive of a model's folder: config.json, safetensors, the tokenizer's files.
 
     A model with a mistake is refused, and the answer names the file. Otherwise it is kept as a
-    whole.
+    whole. If you have a model of that name, this becomes its next version.
     """
-    await anyio.to_thread.run_sync(models.require_free_name, process, person, name, key)
+    await anyio.to_thread.run_sync(models.require_any_room, process, person)
     check = ModelCheck(process.service(Store).incoming_file)
     try:
         await _receive(request, check, process.settings.max_model_bytes)
         return await anyio.to_thread.run_sync(_keep, process, person, check, name, key)
     finally:
         check.close()
+
+
+@router.post("/uploaded", status_code=201, summary="Make a model of uploads")
+def make_model(
+    body: NewModel, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+) -> ModelView:
+    """Make a model of the files of its folder, which have arrived by `/v1/uploads`.
+
+    If you have a model of that name, this becomes its next version, and the earlier one NAME@1.
+    """
+    sent = keyed(person, key, "/v1/models/uploaded", body.model_dump_json().encode())
+    return process.transact(models.make_model, process, person, body, sent)
 
 
 @router.post("/promoted", status_code=201, summary="Promote a checkpoint")

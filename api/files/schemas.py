@@ -1,10 +1,11 @@
 """Answers about datasets and models."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from api.web.schemas import Body, Moment, View
+from core.wire.messages import RelativePath
 
 
 class DatasetImages(View):
@@ -34,6 +35,60 @@ class DatasetView(View):
     """Images of the dataset; null for a text."""
     warnings: list[str]
     created_at: Moment | None
+
+
+class NewUpload(Body):
+    """A file that is to arrive in parts."""
+
+    path: RelativePath
+    """Path within what it is for: `train/00003.jsonl`, `model.safetensors`."""
+    size: int = Field(ge=1, le=2**53)
+    fingerprint: str = Field(pattern=r"^[\x21-\x7e]{16,200}$")
+    """Mark of the content that you choose, such as a hash of samples of it. The same mark finds the
+    upload again after a break."""
+    format: Literal["text", "jsonl", "npz", "file"] = "file"
+    """Check while it arrives: of a dataset its format, else file."""
+
+
+class UploadView(View):
+    """A file that arrives in parts. It is gone once a dataset, model or archive is made of it."""
+
+    id: str
+    path: str
+    format: str
+    size: int
+    received: int
+    """Bytes that are safe: the offset at which the next part begins."""
+    sha256: str | None
+    """SHA-256 of the whole, once it has arrived and passed its check."""
+    touched_at: Moment
+    """Last time that bytes arrived; three days later it is deleted."""
+    created_at: Moment
+
+
+class NewDataset(Body):
+    """A dataset to make of uploads."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """Name by which job specs refer to it."""
+    uploads: list[str] = Field(min_length=1, max_length=1)
+    """Id of its file, complete and of one of the formats of datasets."""
+
+
+class NewModel(Body):
+    """A model to make of uploads."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """Name by which job specs refer to it."""
+    uploads: list[str] = Field(min_length=1, max_length=300)
+    """Ids of the files of its folder, complete and of format file."""
+
+
+class NewCode(Body):
+    """An archive of code to make of an upload."""
+
+    upload: str = Field(max_length=200)
+    """Id of the zip archive, complete and of format file."""
 
 
 class DatasetPreview(View):

@@ -14,6 +14,7 @@ from datetime import datetime
 from hashlib import sha256
 from io import BufferedWriter
 from pathlib import Path
+from typing import Protocol
 
 from sqlalchemy import ColumnElement
 from sqlalchemy.dialects import postgresql, sqlite
@@ -92,7 +93,12 @@ class IncomingFile:
         self._file: BufferedWriter = open(self._path, "xb")  # noqa: SIM115
         self._hash = sha256()
         self.size = 0
-        self.sealed: StoreEntry | None = None
+        self._sealed: StoreEntry | None = None
+
+    @property
+    def sealed(self) -> StoreEntry | None:
+        """Hash and size, once it is sealed."""
+        return self._sealed
 
     def __enter__(self) -> "IncomingFile":
         return self
@@ -127,8 +133,8 @@ class IncomingFile:
             )
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.sealed = StoreEntry(sha256=digest, size=self.size)
-        return self.sealed
+        self._sealed = StoreEntry(sha256=digest, size=self.size)
+        return self._sealed
 
     def move(self) -> Path:
         """Move a sealed file to its place; return the folder, which the caller has to sync.
@@ -143,7 +149,18 @@ class IncomingFile:
         return target.parent
 
 
-def keep(session: Session, *files: IncomingFile) -> None:
+class SealedFile(Protocol):
+    """A whole file that is not in its place yet."""
+
+    @property
+    def sealed(self) -> StoreEntry | None:
+        """Hash and size of its bytes."""
+
+    def move(self) -> Path:
+        """Move it to its place, harmless a second time; return the folder to sync."""
+
+
+def keep(session: Session, *files: SealedFile) -> None:
     """Name sealed files in rows, and move them to their places, at the end of a transaction.
 
     The row is written first: it makes the transaction wait for a sweep of the same content, and

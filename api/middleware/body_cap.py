@@ -7,6 +7,8 @@ the interpreter until it is done, some 10 ms for the worst body that a person ma
 a node's.
 """
 
+import re
+
 import anyio
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -25,7 +27,7 @@ MAX_BATCH_VALUES = 150_000  # 128 KiB of a log, each byte a comma
 MAX_METRICS_BYTES = 2 << 20  # a worker sends half a MiB of its lines
 MAX_METRICS_VALUES = 300_000  # each a digit
 # These stream to disk, under caps of their own.
-STREAMED = ("/v1/datasets", "/v1/models", "/v1/code", "/v1/node/files/")
+STREAMED = re.compile(r"/v1/(?:datasets|models|code|uploads/[^/]+|node/files/.*)")
 BATCHED = "/v1/node/"
 METRICS = "/v1/node/metrics"
 
@@ -40,7 +42,7 @@ class BodyCap:
         self._threads = anyio.CapacityLimiter(2)  # outside of every lane
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(STREAMED):
+        if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
             await self.app(scope, receive, send)
             return
         cap, most_values = self._bounds(scope["path"])

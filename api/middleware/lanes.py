@@ -44,6 +44,7 @@ FILES = re.compile(
     r"/client/.+|/v1/jobs/[^/]+/(?:(?:artifacts|checkpoints)/[^/]+|code)|/v1/(?:datasets|models|code)"
 )
 SENDING = re.compile(r"/v1/(?:datasets|models|code)")
+PARTS = re.compile(r"/v1/uploads/[^/]+")  # of an upload that can be broken off
 SIGN_IN = re.compile(r"/v1/(?:sessions|sessions/link|new-password|invites/accept|first-start)")
 LONG = re.compile(r"/v1/(?:usage|reports|admin/.+|reports/.+|jobs/[^/]+/(?:comparison|logs))")
 SESSION = re.compile(rf"(?:^|;)\s*{COOKIE}=([^;]+)")
@@ -136,7 +137,8 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
     if is_read and path.endswith("/stream"):
         return LaneKind.STREAMS
     if (is_read and FILES.fullmatch(path) and not SENDING.fullmatch(path)) or (
-        method == "POST" and SENDING.fullmatch(path)
+        (method == "POST" and SENDING.fullmatch(path))
+        or (method == "PATCH" and PARTS.fullmatch(path))
     ):
         return LaneKind.FILES
     if method == "POST" and SIGN_IN.fullmatch(path):

@@ -5,9 +5,11 @@ from collections.abc import Collection
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.files import resumable
 from api.files import store as storage
+from api.files.schemas import NewCode
 from api.files.storage_use import require_room
-from api.files.store import IncomingFile, StoreEntry
+from api.files.store import SealedFile, StoreEntry
 from api.scripts.schemas import CodeLine, CodeView
 from api.web.bells import Bells
 from api.web.identity import Person
@@ -71,7 +73,7 @@ def keep_code(
     _: Bells,
     process: Process,
     person: Person,
-    incoming: IncomingFile,
+    incoming: SealedFile,
     *,
     kept: StoreEntry,
     listing: ArchiveListing,
@@ -94,6 +96,23 @@ def keep_code(
     archive.created_at = utc_now()  # retention counts from the last upload
     session.flush()
     return CodeView.model_validate(archive)
+
+
+def make_code(
+    session: Session,
+    bells: Bells,
+    process: Process,
+    person: Person,
+    asked: NewCode,
+    *,
+    kept: StoreEntry,
+    listing: ArchiveListing,
+) -> CodeView:
+    """Keep an archive that has arrived, and that was checked. Raises NotFound if it is gone."""
+    (file,) = resumable.arrived(session, process, person, [asked.upload], param="upload")
+    session.delete(file.upload)
+    session.flush()  # its bytes count as code from here on
+    return keep_code(session, bells, process, person, file, kept=kept, listing=listing)
 
 
 def _jobs_in_need(

@@ -1,17 +1,21 @@
 """/v1/code: the code of scripts, kept once by content. It is checked here, but never unpacked."""
 
+from pathlib import Path as FilePath
 from typing import Annotated
 
 import anyio
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import FileResponse
 
+from api.files import resumable
+from api.files.schemas import NewCode
 from api.files.store import IncomingFile, Store
 from api.files.uploads import receive
 from api.jobs.job_views import find_job
 from api.scripts import archives
 from api.scripts.schemas import CodeLine, CodeView
 from api.web.auth import SignedIn
+from api.web.errors import too_large
 from api.web.identity import Person
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
@@ -42,6 +46,19 @@ async def upload_code(request: Request, person: SignedIn, process: ProcessDep) -
     with process.service(Store).incoming_file() as incoming:
         await receive(request, incoming, max_bytes=MAX_ARCHIVE_BYTES)
         return await anyio.to_thread.run_sync(_keep, process, person, incoming)
+
+
+@router.post("/v1/code/uploaded", status_code=201, summary="Keep an uploaded archive of code")
+def make_code(body: NewCode, person: SignedIn, process: ProcessDep) -> CodeView:
+    """Keep a zip archive that has arrived by `/v1/uploads`."""
+    with process.read() as session:
+        (file,) = resumable.arrived(session, process, person, [body.upload], param="upload")
+    if file.upload.size > MAX_ARCHIVE_BYTES:
+        raise too_large(file.upload.size, MAX_ARCHIVE_BYTES)
+    listing = _checked(file.written())
+    return process.transact(
+        archives.make_code, process, person, body, kept=file.sealed, listing=listing
+    )
 
 
 @router.get("/v1/code/{sha256}", summary="Get an archive of code")
@@ -89,16 +106,16 @@ def download_code(job_id: PlainText, person: SignedIn, process: ProcessDep) -> F
 
 
 def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
-    listing = _checked(incoming)
+    listing = _checked(incoming.written())
     kept = incoming.seal()
     return process.transact(
         archives.keep_code, process, person, incoming, kept=kept, listing=listing
     )
 
 
-def _checked(incoming: IncomingFile) -> ArchiveListing:
+def _checked(archive: FilePath) -> ArchiveListing:
     try:
-        return check(incoming.written())
+        return check(archive)
     except BadArchive as error:
         raise BadRequest(
             f"The archive was refused: {error}. `trainyard submit --script` packs a valid one.",

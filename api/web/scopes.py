@@ -11,7 +11,17 @@ from core.base.errors import Forbidden
 from core.tables.kinds import Scope
 
 AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a change there needs
-    Scope.JOBS: ("jobs", "studies", "agendas", "reports", "code", "secrets", "datasets", "models"),
+    Scope.JOBS: (
+        "jobs",
+        "studies",
+        "agendas",
+        "reports",
+        "code",
+        "secrets",
+        "datasets",
+        "models",
+        "uploads",
+    ),
     Scope.LEASES: ("leases", "waitlist", "calendars"),
     Scope.ACCOUNT: ("me", "tokens", "sessions", "invites"),
     Scope.ALL: (

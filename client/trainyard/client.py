@@ -26,6 +26,7 @@ from trainyard.resources.secret_values import Secrets
 from trainyard.resources.sessions import Sessions
 from trainyard.resources.studies import Studies
 from trainyard.resources.tokens import Tokens
+from trainyard.resources.uploads import Uploads
 from trainyard.resources.usage import Usage
 from trainyard.resources.waitlist import Waitlist
 from trainyard.transport import config
@@ -68,6 +69,7 @@ class Trainyard:
         self.reports = Reports(self.connection)
         self.datasets = Datasets(self.connection)
         self.models = Models(self.connection)
+        self.uploads = Uploads(self.connection)
         self.nodes = Nodes(self.connection)
         self.leases = Leases(self.connection)
         self.waitlist = Waitlist(self.connection)

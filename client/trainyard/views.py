@@ -2020,6 +2020,23 @@ class UnsafeSetting(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Upload(View):
+    """A file that arrives in parts. It is gone once a dataset, model or archive is made of it."""
+
+    id: str
+    path: str
+    format: str
+    size: int
+    received: int
+    """Bytes that are safe: the offset at which the next part begins."""
+    sha256: str | None
+    """SHA-256 of the whole, once it has arrived and passed its check."""
+    touched_at: datetime
+    """Last time that bytes arrived; three days later it is deleted."""
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class UsageRow(View):
     """One person, lab or node in one day or week; hours of GPUs, or of CPU slots without GPUs."""
 

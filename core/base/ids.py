@@ -33,6 +33,7 @@ class IdKind(StrEnum):
     MODEL = "model"
     CHECKPOINT = "ckpt"
     FILE = "file"
+    UPLOAD = "up"
 
 
 def new_id(kind: IdKind) -> str:

@@ -59,7 +59,9 @@ class ApiSettings(SchedulerSettings):
     allowed_hosts: list[str] = []
     """Further names, with a public URL, under which nodes and probes reach the API, as JSON."""
     max_body_bytes: int = 1_000_000
-    max_dataset_bytes: int = 1 << 30
+    max_dataset_bytes: int = 256 << 30
+    max_images_bytes: int = 1 << 30
+    """Cap of an archive of images, which is unpacked to be checked."""
     max_model_bytes: int = 64 << 30
     max_file_bytes: int = 64 << 30
     submissions_per_minute: int = 60

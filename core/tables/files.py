@@ -43,6 +43,31 @@ class Dataset(Base):
     created_at: Mapped[datetime]
 
 
+class Upload(Base):
+    """A file that arrives in parts. It becomes one of a dataset's or model's, or a code archive."""
+
+    __tablename__ = "uploads"
+    __table_args__ = (UniqueConstraint("user_id", "fingerprint"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    fingerprint: Mapped[str]
+    """The sender's own mark of the content: the same mark finds the upload that was broken off."""
+    path: Mapped[str]
+    """Path of the file within what it is for, such as `train/00003.jsonl`."""
+    format: Mapped[str]
+    """Check that it must pass: `text`, `jsonl`, `npz`; `file` for none while it arrives."""
+    size: Mapped[int] = mapped_column(BigInteger)
+    received: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes that are safe on the disk. Only the request that began at this number may raise it."""
+    sha256: Mapped[str | None] = mapped_column(String(64))
+    """Hash of the whole; None until it has arrived and passed its check."""
+    report: Mapped[Document | None]
+    touched_at: Mapped[datetime]
+    """Last time that bytes arrived."""
+    created_at: Mapped[datetime]
+
+
 class Model(Base):
     """A user's Hugging Face model, uploaded and checked."""
 

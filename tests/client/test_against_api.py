@@ -3,6 +3,7 @@
 A node is enrolled over the node protocol, so that jobs can be planned and queued; nobody runs them.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tests.flaky import at_random, flaky
 from tests.running import wait_for
 from trainyard import (
     Conflict,
@@ -217,6 +219,41 @@ def test_many_pages_are_one_list(ada: Trainyard) -> None:
     path = "/v1/jobs"
     first = ada.connection.get(path, limit=2)
     assert first["has_more"] is True
+
+
+def test_an_upload_that_is_broken_off_again_and_again_arrives_whole(
+    api: RealApi, ada: Trainyard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainyard.resources.datasets.RESUMABLE_FROM", 1)
+    monkeypatch.setattr("trainyard.resources.uploads.PART", 300_000)
+    text = tmp_path / "long.txt"
+    text.write_bytes(b"".join(b"%07d\n" % number for number in range(300_000)))
+    size, seen = text.stat().st_size, list[int]()
+
+    def killed(sent: int, _: int) -> None:
+        if seen.append(sent) or sent > 1_000_000:
+            raise KeyboardInterrupt
+
+    with flaky(api.port, at_random(7, longest=500_000)) as proxy:
+        hasty = Trainyard(proxy.url, api.token, sleep=lambda _: None)
+        with hasty, pytest.raises(KeyboardInterrupt):
+            hasty.datasets.upload(text, "long", progress=killed)
+        [upload] = ada.uploads.list()
+        assert (upload.path, upload.size) == ("long.txt", size)
+        there = upload.received
+        assert 0 < there <= seen[-1]
+        api.kill()
+        api.start()  # which has lost the hash of what is there
+        seen.clear()
+        with Trainyard(proxy.url, api.token, sleep=lambda _: None) as client:
+            made = client.datasets.upload(text, "long", progress=lambda sent, _: seen.append(sent))
+        assert proxy.breaks >= 8
+    assert seen[0] >= there  # and not from the beginning
+    assert (made.size, made.lines) == (size, 300_000)
+    stored = hashlib.sha256(text.read_bytes()).hexdigest()
+    assert (api.folder / "store" / stored[:2] / stored).stat().st_size == size
+    assert ada.uploads.list() == []
+    ada.datasets.delete("long")
 
 
 def test_datasets_are_uploaded_listed_and_deleted(ada: Trainyard, tmp_path: Path) -> None:

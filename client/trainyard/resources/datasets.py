@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainyard.errors import BadInput
+from trainyard.resources.uploads import RESUMABLE_FROM, Uploads
 from trainyard.transport.connection import Connection, Upload, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
@@ -46,7 +47,7 @@ class Datasets:
 
         Without `format`, a name that ends in .jsonl or .ndjson means JSON lines, one that ends in
         .npz means images, and any other name means text. `trainyard.idx.pack` makes such an .npz
-        from MNIST's original files.
+        from MNIST's original files. A large file goes on after a break, also of an earlier call.
         """
         file = Path(path)
         try:
@@ -57,6 +58,11 @@ class Datasets:
         if size == 0:
             raise BadInput(f"{file} is empty (0 bytes).")
         chosen = format or guess_format(file)
+
+        if size >= RESUMABLE_FROM:
+            upload = Uploads(self._connection).send(file, format=chosen, progress=progress)
+            made = {"name": name, "uploads": [upload]}
+            return decode(Dataset, self._connection.post("/v1/datasets/uploaded", made))
 
         def chunks() -> Iterator[bytes]:
             sent = 0

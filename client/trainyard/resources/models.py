@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainyard.errors import BadInput
+from trainyard.resources.uploads import RESUMABLE_FROM, Uploads
 from trainyard.transport.connection import Connection, Upload, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
@@ -43,13 +44,21 @@ class Models:
     def upload(
         self, folder: str | Path, name: str, *, progress: Callable[[int, int], None] | None = None
     ) -> Model:
-        """Stream a Hugging Face folder to the server, which checks it.
+        """Stream a Hugging Face folder to the server, which checks it. If you have a model of that
+        name, this is its next version. A large one goes on after a break.
 
         `progress` gets bytes sent and bytes in total. Files that training does not need are not
         sent.
         """
         files = files_of(Path(folder))
         size = sum(512 + file_size + -file_size % 512 for _, file_size in files) + 1024
+
+        if size >= RESUMABLE_FROM:
+            uploads = Uploads(self._connection).send_all(
+                [(path, path.name) for path, _ in files], format="file", progress=progress
+            )
+            made = {"name": name, "uploads": uploads}
+            return decode(Model, self._connection.post("/v1/models/uploaded", made))
 
         def chunks() -> Iterator[bytes]:
             sent = 0

@@ -159,6 +159,14 @@ class Connection:
             self._exchange("POST", path, params=params, headers=headers, content=body.chunks)
         )
 
+    def head(self, path: str) -> Mapping[str, str]:
+        """Send a HEAD and return the answer's headers."""
+        return self._exchange("HEAD", path).headers
+
+    def send_part(self, path: str, headers: Mapping[str, str], chunks: Chunks) -> Mapping[str, str]:
+        """Send a PATCH with raw bytes, with a single try, and return the answer's headers."""
+        return self._exchange("PATCH", path, headers=headers, content=chunks, retries=0).headers
+
     def delete(self, path: str) -> Any:
         """Send a DELETE and return the answer's JSON, or None if it is empty."""
         return self._json(self._exchange("DELETE", path))
