@@ -16,7 +16,7 @@ COPY dashboard dashboard
 COPY standalone standalone
 COPY migrations migrations
 COPY examples examples
-RUN pip install --no-cache-dir -c constraints.txt ./client ".[tracing]"
+RUN pip install --no-cache-dir -c constraints.txt ./client ".[tables,tracing]"
 USER trainyard
 ENTRYPOINT ["trainyard"]
 
@@ -25,5 +25,5 @@ USER root
 # Compilers: torch.compile, Triton and DeepSpeed build kernels when they are first asked for, against
 # the headers of the image's own Python (in /usr/local/include), which Debian's python3-dev has not.
 RUN apt-get update && apt-get install -y --no-install-recommends gcc g++ ninja-build libaio-dev && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir -c constraints.txt ./client ".[train,tracing]"
+RUN pip install --no-cache-dir -c constraints.txt ./client ".[tables,train,tracing]"
 USER trainyard

@@ -1,5 +1,7 @@
 """Datasets: those built in, and those that people have uploaded."""
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import select, update
@@ -7,8 +9,10 @@ from sqlalchemy.orm import Session
 
 from api.files import resumable
 from api.files import store as storage
+from api.files.dataset_check import MAX_ERRORS
+from api.files.dataset_files import EXTENSIONS, files_of
 from api.files.owned import find_owned
-from api.files.schemas import DatasetImages, DatasetView, NewDataset
+from api.files.schemas import DatasetFile, DatasetImages, DatasetView, NewDataset
 from api.files.storage_use import require_room
 from api.files.store import IncomingFile, Store, StoreEntry
 from api.web.bells import Bells
@@ -20,8 +24,10 @@ from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict
 from core.base.ids import IdKind, new_id
+from core.spec.inputs import tree_listing
 from core.tables.base import Document
-from core.tables.files import Dataset
+from core.tables.files import Dataset, Upload
+from core.wire.messages import FileRef
 from strategies.plan.built_in import digits
 from strategies.plan.built_in.datasets import BUILT_IN, DIGITS, prepare
 
@@ -93,18 +99,21 @@ def make_dataset(
         if asked.name in BUILT_IN:
             raise Conflict(f"name: {asked.name} is built in. Choose another name.", param="name")
         _refuse_taken(session, person, asked.name)
-        (file,) = resumable.arrived(session, process, person, asked.uploads, param="uploads")
-        if file.upload.report is None:
-            raise BadRequest(
-                f"uploads.0: {file.upload.path} was sent as a file without a format. Send it as "
-                "text, jsonl or npz.",
-                param="uploads.0",
-            )
-        storage.keep(session, file)
-        dataset_id = _insert(
-            session, person, file.sealed, file.upload.report, asked.name, file.upload.format
-        )
-        session.delete(file.upload)
+        arrived = resumable.arrived(session, process, person, asked.uploads, param="uploads")
+        arrived.sort(key=lambda file: file.upload.path)
+        format = _only_format([file.upload for file in arrived])
+        report = _joint_report([file.upload for file in arrived])
+        storage.keep(session, *arrived)
+        kept, files = arrived[0].sealed, None
+        if len(arrived) > 1:
+            files = [
+                FileRef(path=file.upload.path, sha256=file.sealed.sha256, size=file.sealed.size)
+                for file in arrived
+            ]
+            kept = _keep_listing(session, process.service(Store), files)
+        dataset_id = _insert(session, person, kept, report, asked.name, format, files=files)
+        for file in arrived:
+            session.delete(file.upload)
         sent.remember(session, dataset_id)
     session.flush()
     return view(session.get_one(Dataset, dataset_id))
@@ -135,8 +144,63 @@ def _refuse_taken(session: Session, person: Person, name: str) -> None:
         )
 
 
+def _only_format(uploads: Sequence[Upload]) -> str:
+    """Return the format of all files of a dataset. Raises BadRequest for several."""
+    first = uploads[0]
+    for upload in uploads:
+        if upload.report is None:
+            raise BadRequest(
+                f"uploads: {upload.path} was sent as a file without a format. Send it as one of "
+                f"{', '.join(EXTENSIONS)}.",
+                param="uploads",
+            )
+        if upload.format != first.format:
+            raise BadRequest(
+                f"uploads: {first.path} is {first.format}, {upload.path} is {upload.format}. Make "
+                "a dataset of files of one format.",
+                code="several_formats",
+                param="uploads",
+            )
+    if first.format == "npz" and len(uploads) > 1:
+        raise BadRequest(
+            f"uploads: {len(uploads)} archives of images; a dataset of images has one.",
+            param="uploads",
+        )
+    paths = Counter(upload.path for upload in uploads)
+    twice = next((path for path, count in paths.items() if count > 1), None)
+    if twice is not None:
+        raise BadRequest(f"uploads: {twice} is there twice. Send each file once.", param="uploads")
+    return first.format
+
+
+def _joint_report(uploads: Sequence[Upload]) -> Document:
+    """Return the report of all files: counts as sums, the first warnings with their files."""
+    reports = [(upload.path, upload.report or {}) for upload in uploads]
+    if len(reports) == 1:
+        return reports[0][1]
+    warnings = [f"{path}: {warning}" for path, told in reports for warning in told["warnings"]]
+    counts = {name: sum(told[name] or 0 for _, told in reports) for name in ("lines", "characters")}
+    return {**counts, "warnings": warnings[:MAX_ERRORS]}
+
+
+def _keep_listing(session: Session, store: Store, files: Sequence[FileRef]) -> StoreEntry:
+    """Keep the listing of a dataset's files, whose hash names it; return it with their size."""
+    with store.incoming_file() as listing:
+        listing.write(tree_listing((file.path, file.sha256) for file in files))
+        kept = listing.seal()
+        storage.keep(session, listing)
+    return StoreEntry(kept.sha256, sum(file.size for file in files))
+
+
 def _insert(
-    session: Session, person: Person, kept: StoreEntry, report: Document, name: str, format: str
+    session: Session,
+    person: Person,
+    kept: StoreEntry,
+    report: Document,
+    name: str,
+    format: str,
+    *,
+    files: Sequence[FileRef] | None = None,
 ) -> str:
     dataset = Dataset(
         id=new_id(IdKind.DATASET),
@@ -145,6 +209,7 @@ def _insert(
         format=format,
         sha256=kept.sha256,
         size=kept.size,
+        files=None if files is None else [file.model_dump(mode="json") for file in files],
         report=report,
         created_at=utc_now(),
     )
@@ -160,6 +225,7 @@ def view(dataset: Dataset) -> DatasetView:
         built_in=False,
         format=dataset.format,
         size=dataset.size,
+        files=[DatasetFile.model_validate(file.model_dump()) for file in files_of(dataset)],
         lines=dataset.report["lines"],
         characters=dataset.report["characters"],
         images=dataset.report.get("images"),
@@ -183,6 +249,7 @@ def built_in_view(process: Process, name: str) -> DatasetView:
         built_in=True,
         format=BUILT_IN[name],
         size=size,
+        files=[],
         lines=None,
         characters=None,
         images=images,

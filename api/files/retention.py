@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, CursorResult, and_, delete, exists, func, 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from api.files.dataset_files import files_of
 from api.files.inventory import differences
 from api.files.storage_use import holders
 from api.files.store import Store, name_found
@@ -297,7 +298,7 @@ def named_files(session: Session) -> set[str]:
     """Return the hashes of all files that something still needs."""
     waiting = Job.state.not_in(TERMINAL_JOB)
     datasets = session.scalars(
-        select(Dataset.sha256).where(
+        select(Dataset).where(
             or_(
                 Dataset.deleted_at.is_(None),
                 exists().where(Job.dataset_id == Dataset.id, waiting),
@@ -309,7 +310,9 @@ def named_files(session: Session) -> set[str]:
             or_(Model.deleted_at.is_(None), exists().where(Job.model_id == Model.id, waiting))
         )
     )
-    named = set(datasets) | set(session.scalars(select(Artifact.sha256)))
+    named = set(session.scalars(select(Artifact.sha256)))
+    for dataset in datasets:
+        named |= {dataset.sha256, *(file.sha256 for file in files_of(dataset))}
     checkpoints = session.scalars(select(Checkpoint.files).where(Checkpoint.deleted_at.is_(None)))
     named |= set(session.scalars(select(CodeArchive.sha256)))
     parts = session.scalars(

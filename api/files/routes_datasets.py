@@ -8,11 +8,13 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.files import datasets
 from api.files.dataset_check import DatasetCheck
+from api.files.dataset_files import files_of
 from api.files.image_check import images_report
 from api.files.owned import find_owned
 from api.files.resumable import most_bytes
 from api.files.schemas import DatasetImages, DatasetPreview, DatasetView, NewDataset
 from api.files.store import IncomingFile, Store
+from api.files.table_check import tables_report
 from api.files.uploads import PIECE, receive
 from api.web.auth import SignedIn
 from api.web.errors import too_large
@@ -79,9 +81,9 @@ async def upload_dataset(
     max_bytes = most_bytes(process.settings, format)
     with process.service(Store).incoming_file() as incoming:
         report: Document
-        if format == "npz":
+        if format in ("npz", "parquet", "arrow"):
             await receive(request, incoming, max_bytes=max_bytes)
-            report = await anyio.to_thread.run_sync(_images_report, incoming, max_bytes)
+            report = await anyio.to_thread.run_sync(_report, incoming, format, max_bytes)
         else:
             check = DatasetCheck(is_jsonl=format == "jsonl")
             await _receive(request, check, incoming, max_bytes)
@@ -91,11 +93,14 @@ async def upload_dataset(
         )
 
 
-@router.post("/uploaded", status_code=201, summary="Make a dataset of an upload")
+@router.post("/uploaded", status_code=201, summary="Make a dataset of uploads")
 def make_dataset(
     body: NewDataset, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
 ) -> DatasetView:
-    """Make a dataset of a file that has arrived by `/v1/uploads`; nothing is copied."""
+    """Make a dataset of the files that have arrived by `/v1/uploads`; nothing is copied.
+
+    Several files are one dataset in the order of their paths.
+    """
     sent = keyed(person, key, "/v1/datasets/uploaded", body.model_dump_json().encode())
     return process.transact(datasets.make_dataset, process, person, body, sent)
 
@@ -129,13 +134,16 @@ def preview_dataset(
     view = get_dataset(dataset_id, person, process)
     if view.images is not None:
         return DatasetPreview(text=_sentence(view.images), is_all=True)
+    if view.format in ("parquet", "arrow"):
+        return DatasetPreview(text=f"{view.format} in {len(view.files):,} files.\n", is_all=True)
     if dataset_id in BUILT_IN:
         path = prepare(dataset_id, process.service(Store).root / "built-in")
         size = path.stat().st_size
     else:
         with process.read() as session:
             dataset = find_owned(session, Dataset, person, dataset_id)
-        path, size = process.service(Store).open_path(dataset.sha256), dataset.size
+        first = files_of(dataset)[0]
+        path, size = process.service(Store).open_path(first.sha256), dataset.size
     with path.open("rb") as file:
         text = file.read(num_bytes).decode("utf-8", "ignore")
     return DatasetPreview(text=text, is_all=size <= num_bytes)
@@ -176,8 +184,10 @@ def _check_and_write(check: DatasetCheck, incoming: IncomingFile, piece: bytes) 
     incoming.write(piece)
 
 
-def _images_report(incoming: IncomingFile, max_bytes: int) -> Document:
-    return images_report(incoming.written(), max_bytes=max_bytes)
+def _report(incoming: IncomingFile, format: str, max_bytes: int) -> Document:
+    if format == "npz":
+        return images_report(incoming.written(), max_bytes=max_bytes)
+    return tables_report(incoming.written(), format)
 
 
 def _sentence(images: DatasetImages) -> str:

@@ -18,6 +18,7 @@ from api.files import resumable
 from api.files.arrival import PIECE, Arrival, Arrivals
 from api.files.image_check import images_report
 from api.files.schemas import NewUpload, UploadView
+from api.files.table_check import tables_report
 from api.web.auth import SignedIn
 from api.web.errors import problem_response, service_problem
 from api.web.identity import Person
@@ -30,6 +31,7 @@ from core.tables.files import Upload
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
 
+TABLES = ("parquet", "arrow")
 SILENT_S = 30.0  # without a byte: then the connection is taken for dead, and others may go on
 MOST_UNREAD = 256 << 20  # bytes of a refused part that are read, so that its sender sees why
 Offset = Annotated[
@@ -228,6 +230,8 @@ def _report(process: Process, upload: Upload, arrival: Arrival) -> Document | No
     if upload.format == "npz":
         path = process.service(Arrivals).path(upload.id)
         return images_report(path, max_bytes=process.settings.max_images_bytes)
+    if upload.format in TABLES:
+        return tables_report(process.service(Arrivals).path(upload.id), upload.format)
     return arrival.finish()
 
 

@@ -21,6 +21,14 @@ class DatasetImages(View):
     """The largest label + 1."""
 
 
+class DatasetFile(View):
+    """One file of a dataset."""
+
+    path: str
+    size: int
+    sha256: str
+
+
 class DatasetView(View):
     """A text, or images, that jobs can train on. Built-in datasets have no owner."""
 
@@ -29,6 +37,8 @@ class DatasetView(View):
     built_in: bool
     format: str
     size: int
+    files: list[DatasetFile]
+    """Files in their order; none for a built-in dataset."""
     lines: int | None
     characters: int | None
     images: DatasetImages | None
@@ -46,7 +56,7 @@ class NewUpload(Body):
     fingerprint: str = Field(pattern=r"^[\x21-\x7e]{16,200}$")
     """Mark of the content that you choose, such as a hash of samples of it. The same mark finds the
     upload again after a break."""
-    format: Literal["text", "jsonl", "npz", "file"] = "file"
+    format: Literal["text", "jsonl", "npz", "parquet", "arrow", "file"] = "file"
     """Check while it arrives: of a dataset its format, else file."""
 
 
@@ -71,8 +81,8 @@ class NewDataset(Body):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     """Name by which job specs refer to it."""
-    uploads: list[str] = Field(min_length=1, max_length=1)
-    """Id of its file, complete and of one of the formats of datasets."""
+    uploads: list[str] = Field(min_length=1, max_length=1000)
+    """Ids of its files, complete and of one format. Sorted by path, they are one dataset."""
 
 
 class NewModel(Body):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.files.dataset_files import files_of
 from api.files.owned import Owned
 from api.jobs.schemas import JobInputView
 from core.base.errors import BadRequest
@@ -19,7 +20,6 @@ from core.wire.messages import FileRef
 from strategies.plan.built_in.datasets import BUILT_IN
 
 MOST_LISTED = 8
-EXTENSIONS = {"text": "txt", "jsonl": "jsonl", "npz": "npz"}
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,7 @@ def _dataset(session: Session, one: Input, param: str, user_id: str) -> Resolved
             param=param,
         )
     found = _owned(session, Dataset, one, param, user_id)
-    path = f"data.{EXTENSIONS[found.format]}"
-    file = FileRef(path=path, sha256=found.sha256, size=found.size)
-    return ResolvedInput(one.kind, one.inner_name, found.id, found.name, [file])
+    return ResolvedInput(one.kind, one.inner_name, found.id, found.name, files_of(found))
 
 
 def _model(session: Session, one: Input, param: str, user_id: str) -> ResolvedInput:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from api.files.dataset_files import files_of
 from core.spec.inputs import InputKind
 from core.spec.spec import JobSpec, stored_spec
 from core.states import JobState, LeaseState
@@ -64,8 +65,7 @@ def _recipe_files(session: Session, job: Job) -> Iterator[InputFiles]:
     """Yield a recipe's dataset and model: the node's cache has them where it has inputs."""
     dataset = session.get(Dataset, job.dataset_id) if job.dataset_id else None
     if dataset is not None:
-        file = FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
-        yield InputFiles(kind=InputKind.DATASET, name="dataset", files=[file])
+        yield InputFiles(kind=InputKind.DATASET, name="dataset", files=files_of(dataset))
     model = session.get(Model, job.model_id) if job.model_id else None
     if model is not None:
         files = [FileRef.model_validate(file) for file in model.files]

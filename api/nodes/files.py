@@ -6,6 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.files import store as storage
+from api.files.dataset_files import files_of
 from api.files.store import Store
 from api.nodes.fetching_ahead import fetched_ahead
 from api.web.bells import Bells
@@ -57,7 +58,7 @@ def needed(session: Session, node: NodeIdentity, *, now: datetime) -> set[str]:
     )
     live = Attempt.id.in_(here) & Attempt.state.in_(LIVE_ATTEMPT)
     datasets = session.scalars(
-        select(Dataset.sha256)
+        select(Dataset)
         .join(Job, Job.dataset_id == Dataset.id)
         .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
         .where(live)
@@ -85,8 +86,9 @@ def needed(session: Session, node: NodeIdentity, *, now: datetime) -> set[str]:
         .where(live)
     )
     folders = [*models, *checkpoints, *inputs]
+    folders += [[file.model_dump() for file in files_of(dataset)] for dataset in datasets]
     ahead = fetched_ahead(session, node.id, now=now)
-    return {*datasets, *(sha256 for sha256 in code if sha256)} | {
+    return {*(sha256 for sha256 in code if sha256)} | {
         *(file["sha256"] for files in folders for file in files),
         *(file.sha256 for one in ahead for file in one.files),
     }

@@ -7,6 +7,7 @@ from typing import cast
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from api.files.dataset_files import files_of
 from api.nodes.fetching_ahead import DATASET_FILE, fetched_ahead, script_inputs
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
@@ -139,8 +140,9 @@ def _order(
         gang=_gang(attempt, part),
         threads_per_rank=spec.resources.threads_per_rank,
         dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
-        if dataset
+        if dataset and dataset.files is None
         else None,
+        dataset_files=files_of(dataset) if dataset and dataset.files is not None else [],
         dataset_format=_format(dataset, spec),
         model=_model_files(session, job),
         code=_code(session, job),

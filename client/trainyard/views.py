@@ -819,6 +819,15 @@ class Constants(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DatasetFile(View):
+    """One file of a dataset."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetImages(View):
     """Contents of a dataset of images, in the terms that a job's spec must use."""
 
@@ -841,6 +850,8 @@ class Dataset(View):
     built_in: bool
     format: str
     size: int
+    files: tuple[DatasetFile, ...]
+    """Files in their order; none for a built-in dataset."""
     lines: int | None
     characters: int | None
     images: DatasetImages | None

@@ -107,5 +107,10 @@ def tree_sha256(files: Iterable[tuple[str, str]]) -> str:
 
     It is the SHA-256 of what `sha256sum` prints for the files in the order of their paths (bytes).
     """
+    return sha256(tree_listing(files)).hexdigest()
+
+
+def tree_listing(files: Iterable[tuple[str, str]]) -> bytes:
+    """Return what `sha256sum` prints for the files of a folder, in the order of their paths."""
     lines = sorted((path, digest) for path, digest in files)
-    return sha256("".join(f"{digest}  {path}\n" for path, digest in lines).encode()).hexdigest()
+    return "".join(f"{digest}  {path}\n" for path, digest in lines).encode()

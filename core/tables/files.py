@@ -33,9 +33,12 @@ class Dataset(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     name: Mapped[str]
     format: Mapped[str]
-    """`text`, `jsonl` or `npz`"""
+    """`text`, `jsonl`, `npz`, `parquet` or `arrow`: of every file."""
+    files: Mapped[list[Document] | None] = mapped_column(JSON(none_as_null=True))
+    """`core.wire.messages.FileRef` of each file, sorted by path; None if it has one only."""
     sha256: Mapped[str] = mapped_column(ForeignKey("files.sha256"))
-    """SHA-256 of the bytes that training reads: UTF-8 text, or an archive of arrays."""
+    """SHA-256 of its only file; of several, `core.spec.inputs.tree_sha256`, whose listing is in the
+    store."""
     size: Mapped[int] = mapped_column(BigInteger)
     report: Mapped[Document]
     """Lines, characters, warnings with line numbers; for images their properties, as `images`."""
@@ -56,7 +59,7 @@ class Upload(Base):
     path: Mapped[str]
     """Path of the file within what it is for, such as `train/00003.jsonl`."""
     format: Mapped[str]
-    """Check that it must pass: `text`, `jsonl`, `npz`; `file` for none while it arrives."""
+    """Check that it must pass: that of a dataset of this format; `file` for none."""
     size: Mapped[int] = mapped_column(BigInteger)
     received: Mapped[int] = mapped_column(BigInteger, default=0)
     """Bytes that are safe on the disk. Only the request that began at this number may raise it."""

@@ -317,6 +317,11 @@ class InputFiles(Message):
     """Name by which the program asks for it."""
     files: list[FileRef] = Field(min_length=1)
 
+    @property
+    def is_file(self) -> bool:
+        """True for a dataset of one file, which is kept by itself; anything else is a folder."""
+        return self.kind is InputKind.DATASET and len(self.files) == 1
+
 
 class Order(Message):
     """Desired state of one attempt on this node."""
@@ -337,7 +342,10 @@ class Order(Message):
     threads_per_rank: int | None = None
     """CPU threads of a rank; None: its share of the node's cores."""
     dataset: FileRef | None
-    """Uploaded dataset; None for a built-in one."""
+    """Uploaded dataset of one file; None for any other."""
+    dataset_files: list[FileRef] = Field(default=[], exclude_if=lambda files: not files)
+    """Uploaded dataset of several files. Left out of the answer if it has not: older workers do not
+    know the field."""
     dataset_format: DatasetFormat = "text"
     model: list[FileRef] = []
     """The files of the uploaded model that training starts from."""

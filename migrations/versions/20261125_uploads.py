@@ -1,4 +1,4 @@
-"""uploads that arrive in parts"""
+"""uploads that arrive in parts, and datasets of several files"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,6 +8,7 @@ down_revision = "20261125_model_versions"
 
 
 def upgrade() -> None:
+    op.add_column("datasets", sa.Column("files", sa.JSON(), nullable=True))
     op.create_table(
         "uploads",
         sa.Column("id", sa.Text(), nullable=False),

@@ -106,4 +106,4 @@ def test_the_command_packs_and_uploads_them(
 
     refused = run("datasets", "upload", str(files[0]), str(tmp_path / "a.txt"), "mnist")
     assert refused.exit_code == 2
-    assert "several files at once are only allowed for IDX images" in refused.stderr
+    assert "IDX images and other files don't mix" in refused.stderr

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import structlog
 
-from core.spec.inputs import InputKind
 from core.states import Outcome
 from core.wire.messages import FileRef, InputFiles
 from strategies.plan.data.corpus import BadData
@@ -68,7 +67,7 @@ class Fetcher:
 
     def input(self, one: InputFiles) -> InputMount:
         """Return the mount of an input, whose files are on this disk now."""
-        if one.kind is InputKind.DATASET:
+        if one.is_file:
             entry = self.file(one.files[0], f"the input {one.name}")
         else:
             entry = self.folder(one.files, f"the input {one.name}")

@@ -136,8 +136,10 @@ class Preparation(threading.Thread):
         return self.fetcher.patiently(fetch, "its secrets")
 
     def _dataset(self, spec: TrainSpec) -> Path:
-        """Return the dataset's file on this disk, named by content so that a node fetches it
-        once."""
+        """Return the dataset's file on this disk, or its folder of several; named by content so
+        that a node fetches it once."""
+        if self.order.dataset_files:
+            return self.fetcher.folder(self.order.dataset_files, "the dataset")
         file = self.order.dataset
         if file is None:
             try:

@@ -71,7 +71,7 @@ def folder_entry(cache: Path, files: Sequence[FileRef]) -> Path:
 def mount_of(cache: Path, one: InputFiles) -> InputMount:
     """Return the mount of an input, present in the cache or not."""
     inside, images = folder(one.name), None
-    if one.kind is InputKind.DATASET:
+    if one.is_file:
         [file] = one.files
         entry, inside = file_entry(cache, file.sha256), f"{inside}/{file.path}"
         if file.path.endswith(NPZ) and torchvision_class(one.name) is not None:

@@ -1,6 +1,6 @@
 """`client.datasets`: texts and images to train on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,11 +11,13 @@ from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
 from trainyard.views import Dataset
 
-Format = Literal["text", "jsonl", "npz"]
+Format = Literal["text", "jsonl", "npz", "parquet", "arrow"]
 CONTENT_TYPES = {
     "text": "text/plain; charset=utf-8",
     "jsonl": "application/x-ndjson",
     "npz": "application/octet-stream",
+    "parquet": "application/octet-stream",
+    "arrow": "application/octet-stream",
 }
 CHUNK = 1024 * 1024
 
@@ -77,6 +79,26 @@ class Datasets:
         answer = self._connection.upload("/v1/datasets", body, name=name, format=chosen)
         return decode(Dataset, answer)
 
+    def upload_files(
+        self,
+        files: Sequence[tuple[Path, str]],
+        name: str,
+        format: Format | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Dataset:
+        """Send files with their paths as one dataset, in the order of the paths.
+
+        All have one format, by default that of the first one's name. A call that was broken off
+        goes on.
+        """
+        if not files:
+            raise BadInput("There are no files to upload.")
+        chosen = format or guess_format(files[0][0])
+        uploads = Uploads(self._connection).send_all(files, format=chosen, progress=progress)
+        made = {"name": name, "uploads": uploads}
+        return decode(Dataset, self._connection.post("/v1/datasets/uploaded", made))
+
     def delete(self, dataset: str) -> None:
         """Remove a data set of yours, by id or name."""
         self._connection.delete(f"/v1/datasets/{segment(dataset)}")
@@ -84,5 +106,24 @@ class Datasets:
 
 def guess_format(path: Path) -> Format:
     """Return the format that the ending of a file's name indicates."""
-    endings: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".npz": "npz"}
+    endings: dict[str, Format] = {
+        ".jsonl": "jsonl",
+        ".ndjson": "jsonl",
+        ".npz": "npz",
+        ".parquet": "parquet",
+        ".arrow": "arrow",
+    }
     return endings.get(path.suffix.lower(), "text")
+
+
+def files_below(folder: Path) -> list[tuple[Path, str]]:
+    """Return the files of a folder with their paths in it, without hidden ones. Raises BadInput if
+    there are none."""
+    found = sorted(
+        (path.relative_to(folder).as_posix(), path)
+        for path in folder.rglob("*")
+        if path.is_file() and not any(p.startswith(".") for p in path.relative_to(folder).parts)
+    )
+    if not found:
+        raise BadInput(f"{folder} has no files.")
+    return [(path, name) for name, path in found]

@@ -20,7 +20,7 @@ SAMPLES, SAMPLE = 64, 1 << 16  # the mark of a file is the hash of 4 MiB of it
 MOST_BREAKS = 24  # without a byte in between: some five minutes
 LONGEST_PAUSE_S = 15.0
 
-Format = Literal["text", "jsonl", "npz", "file"]
+Format = Literal["text", "jsonl", "npz", "parquet", "arrow", "file"]
 Progress = Callable[[int, int], None]
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 PYTHON_STDLIB = "python-stdlib"
 DIGITS = "digits"
-DatasetFormat = Literal["text", "jsonl", "npz"]
+DatasetFormat = Literal["text", "jsonl", "npz", "parquet", "arrow"]
 BUILT_IN: dict[str, DatasetFormat] = {PYTHON_STDLIB: "text", DIGITS: "npz"}
 
 

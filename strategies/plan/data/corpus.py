@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,10 @@ import numpy.typing as npt
 
 from strategies.plan.built_in.datasets import DatasetFormat as Format
 from strategies.plan.data.hf_tokenizer import HuggingFace
+from strategies.plan.data.joined import joined
 from strategies.plan.data.rows import Row, Text, WrongRow, row_from
 from strategies.plan.data.stored_tokenizer import tokenizer_from
+from strategies.plan.data.tables import NoTables, table_rows
 from strategies.plan.data.tokens import Alphabet, Bytes, Flags, Tokenizer, Tokens
 from strategies.plan.hugging_face.hf_config import TOKENIZER_FILES
 from strategies.plan.spec import DataSpec
@@ -56,17 +58,19 @@ def open_corpus(
     """Return the tokens of a dataset. Raises BadData, with the numbers, if they do not fit the
     spec.
 
+    `path` is a file, or a folder of shards: they are one dataset, in the order of their paths.
     `checkpoint` is the folder of the model whose tokenizer is requested.
     """
+    shards = shards_of(path)
     if format == "text" and spec.tokenizer == "bytes":
-        return Corpus(np.memmap(path, dtype=np.uint8, mode="r"), None, Bytes())
+        return Corpus(joined([np.memmap(file, np.uint8, "r") for file in shards]), None, Bytes())
     with locked(cache_dir / "tokens") as folder:
-        kept = folder / signature(path, format, spec.tokenizer, checkpoint)
+        kept = folder / signature(shards, format, spec.tokenizer, checkpoint)
         if not kept.exists():
             aside = folder / f"{kept.name}.tmp"
             shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed
             aside.mkdir()
-            write_tokens(aside, path, format, spec, checkpoint)
+            write_tokens(aside, shards, format, spec, checkpoint)
             aside.rename(kept)
         os.utime(kept)
         forget_oldest(folder)
@@ -81,6 +85,14 @@ def open_corpus(
     return corpus
 
 
+def shards_of(path: Path) -> list[Path]:
+    """Return the files of a dataset, sorted by their paths."""
+    if not path.is_dir():
+        return [path]
+    files = (file for file in path.rglob("*") if file.is_file())
+    return sorted(files, key=lambda file: file.relative_to(path).as_posix())
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[Path]:
     """Lock a folder for one process at a time; the lock of a killed process is released."""
@@ -90,10 +102,12 @@ def locked(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-def signature(path: Path, format: Format, tokenizer: str, checkpoint: Path | None) -> str:
-    """Return a name for a file's tokens, different for every version of it and its tokenizer."""
+def signature(
+    shards: Sequence[Path], format: Format, tokenizer: str, checkpoint: Path | None
+) -> str:
+    """Return a name for a dataset's tokens, different for every version of it and its tokenizer."""
     told: list[object] = [CACHE_FORMAT, format, tokenizer]
-    paths = [path]
+    paths = [*shards]
     if tokenizer == "huggingface" and checkpoint is not None:
         paths += [checkpoint / name for name in TOKENIZER_FILES if (checkpoint / name).exists()]
     for each in paths:
@@ -111,21 +125,23 @@ def forget_oldest(folder: Path) -> None:
 
 
 def write_tokens(
-    folder: Path, path: Path, format: Format, spec: DataSpec, checkpoint: Path | None
+    folder: Path, shards: Sequence[Path], format: Format, spec: DataSpec, checkpoint: Path | None
 ) -> None:
     """Write a dataset as `tokens` and `tokenizer.json`.
 
     Documents also get `ends` and, if some tokens are not learned, `learned`.
     """
-    tokenizer = tokenizer_for(path, format, spec, checkpoint)
+    tokenizer = tokenizer_for(shards, format, spec, checkpoint)
     (folder / "tokenizer.json").write_text(tokenizer.stored())
     if format == "text":
-        write_text(folder, path, spec, tokenizer)
+        write_text(folder, shards, spec, tokenizer)
     else:
-        write_documents(folder, path, spec, tokenizer)
+        write_documents(folder, rows(shards, format), spec, tokenizer)
 
 
-def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path | None) -> Tokenizer:
+def tokenizer_for(
+    shards: Sequence[Path], format: Format, spec: DataSpec, checkpoint: Path | None
+) -> Tokenizer:
     """Return the tokenizer the spec asks for; one of characters is built from the dataset."""
     if spec.tokenizer == "bytes":
         return Bytes()
@@ -138,10 +154,10 @@ def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path |
             raise BadData(f"no tokenizer for dataset {spec.dataset}: {error}") from error
     alphabet = Alphabet()
     if format == "text":
-        for text in pieces_of_text(path):
+        for text in pieces_of_text(shards):
             alphabet.add(text)
     else:
-        for _, row in rows(path):
+        for _, row in rows(shards, format):
             alphabet.add("".join(part.text for part in row.parts))
     tokenizer = alphabet.tokenizer()
     if tokenizer.size < 2:
@@ -152,30 +168,35 @@ def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path |
     return tokenizer
 
 
-def write_text(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokenizer) -> None:
+def write_text(folder: Path, shards: Sequence[Path], spec: DataSpec, tokenizer: Tokenizer) -> None:
     """Write a text as one row of tokens.
 
     It is encoded in pieces. With a Hugging Face tokenizer, whose tokens are longer than a
     character, pieces end at line ends, and no token spans two pieces.
     """
-    pieces = pieces_of_text(path)
+    pieces = pieces_of_text(shards)
     with (folder / "tokens").open("wb") as file:
         for text in whole_lines(pieces) if spec.tokenizer == "huggingface" else pieces:
             tokenizer.encode(text).tofile(file)
 
 
-def write_documents(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokenizer) -> None:
-    """Write documents one after the other. Raises BadData naming a line without a learned token."""
+def write_documents(
+    folder: Path, documents: Iterator[tuple[str, Row]], spec: DataSpec, tokenizer: Tokenizer
+) -> None:
+    """Write documents, with their places, one after the other.
+
+    Raises BadData naming the place of one without a learned token.
+    """
     ends, end, too_short, all_learned = array.array("q"), 0, 0, True
     with (folder / "tokens").open("wb") as file, (folder / "learned").open("wb") as flags:
-        for number, row in rows(path):
+        for place, row in documents:
             try:
                 tokens, learned = tokenizer.encode_row(row)
             except WrongRow as error:
-                raise BadData(f"line {number} {error}") from error
+                raise BadData(f"{place} {error}") from error
             is_text = isinstance(row, Text)
             if not is_text and not learned[1:].any():
-                raise BadData(f"line {number} has no token to learn, whatever the sequence length")
+                raise BadData(f"{place} has no token to learn, whatever the sequence length")
             # A document of one token has nothing to predict.
             if len(tokens) < 2:
                 too_short += 1
@@ -209,23 +230,57 @@ def read_tokens(folder: Path, format: Format) -> Corpus:
     )
 
 
-def pieces_of_text(path: Path) -> Iterator[str]:
-    """Yield a UTF-8 text in pieces. Raises BadData naming the first invalid byte."""
+def pieces_of_text(shards: Sequence[Path]) -> Iterator[str]:
+    """Yield a UTF-8 text in pieces, the same however it is divided into shards.
+
+    Raises BadData naming the first invalid byte.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
     before, piece = 0, b"-"
-    with path.open("rb") as file:
-        while piece:
-            piece = file.read(PIECE_BYTES)
-            unfinished = len(decoder.getstate()[0])  # a character may lie across two pieces
-            try:
-                yield decoder.decode(piece, final=not piece)
-            except UnicodeDecodeError as error:
-                raise BadData(
-                    f"byte {before - unfinished + error.start:,} of {path.stat().st_size:,} "
-                    f"(0x{error.object[error.start]:02x}) is not valid UTF-8; save the text "
-                    "as UTF-8, or use tokenizer bytes"
-                ) from error
-            before += len(piece)
+    pieces = pieces_of_bytes(shards)
+    while piece:
+        piece = next(pieces, b"")
+        unfinished = len(decoder.getstate()[0])  # a character may lie across two pieces
+        try:
+            yield decoder.decode(piece, final=not piece)
+        except UnicodeDecodeError as error:
+            raise BadData(
+                f"{byte_place(shards, before - unfinished + error.start)} "
+                f"(0x{error.object[error.start]:02x}) is not valid UTF-8; save the text "
+                "as UTF-8, or use tokenizer bytes"
+            ) from error
+        before += len(piece)
+
+
+def pieces_of_bytes(shards: Sequence[Path]) -> Iterator[bytes]:
+    """Yield the bytes of all shards in pieces of PIECE_BYTES, the last one smaller."""
+    pending = bytearray()
+    for path in shards:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES - len(pending)):
+                pending += piece
+                if len(pending) == PIECE_BYTES:
+                    yield bytes(pending)
+                    pending.clear()
+    if pending:
+        yield bytes(pending)
+
+
+def byte_place(shards: Sequence[Path], at: int) -> str:
+    """Return the words for byte number `at` of all shards, counted in its own file."""
+    for path in shards:
+        size = path.stat().st_size
+        if at < size:
+            break
+        at -= size
+    return f"{file_words(path, shards)}byte {at:,} of {size:,}"
+
+
+def file_words(path: Path, shards: Sequence[Path]) -> str:
+    """Return the words that name a shard, nothing if it is the only one."""
+    if len(shards) == 1:
+        return ""
+    return f"{path.relative_to(os.path.commonpath([shard.parent for shard in shards]))} "
 
 
 def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
@@ -239,20 +294,37 @@ def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
     yield rest
 
 
-def rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yield the number and row of every line that is not blank.
+def rows(shards: Sequence[Path], format: Format) -> Iterator[tuple[str, Row]]:
+    """Yield the place and row of every line, or row of a table, that is not blank.
 
-    Raises BadData naming a bad line.
+    Raises BadData naming the place of a bad one.
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+    for path in shards:
+        file = file_words(path, shards)
+        try:
+            for place, document in documents(path, format, file):
+                try:
+                    yield place, row_from(document)
+                except WrongRow as error:
+                    raise BadData(f"{place} {error}") from error
+        except NoTables as error:
+            raise BadData(f"{file or 'the dataset '}{error}") from error
+
+
+def documents(path: Path, format: Format, file: str) -> Iterator[tuple[str, object]]:
+    """Yield the place and content of each line or row of one file; `file` begins every place.
+
+    Raises BadData, NoTables.
+    """
+    if format in ("parquet", "arrow"):
+        for number, fields in table_rows(path, format):
+            yield f"{file}row {number}", fields
+        return
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
-                document = json.loads(line)
+                yield f"{file}line {number}", json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise BadData(f"line {number} is not JSON: {error}") from error
-            try:
-                yield number, row_from(document)
-            except WrongRow as error:
-                raise BadData(f"line {number} {error}") from error
+                raise BadData(f"{file}line {number} is not JSON: {error}") from error

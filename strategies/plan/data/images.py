@@ -283,7 +283,7 @@ def open_images(path: Path, spec: DataSpec, cache_dir: Path) -> Images:
     """
     try:
         with locked(cache_dir / "images") as folder:
-            kept = folder / signature(path, "npz", "pixels", None)
+            kept = folder / signature([path], "npz", "pixels", None)
             if not kept.exists():
                 aside = folder / f"{kept.name}.tmp"
                 shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed

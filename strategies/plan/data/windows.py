@@ -13,6 +13,8 @@ from strategies.plan.spec import DataSpec
 from strategies.plan.words import counted
 
 COUNTED_AT_ONCE = 4096  # windows
+DOCUMENTS_AT_ONCE = 1 << 16
+BLOCK = 256  # documents; DOCUMENTS_AT_ONCE is a multiple
 
 
 class Windows(ABC):
@@ -90,28 +92,61 @@ class TextWindows(TokenWindows):
 class DocumentWindows(TokenWindows):
     """Windows of documents, each cut every sequence_length tokens, so its last window is short.
 
-    The last documents are held out.
+    The last documents are held out. Documents are found by the number of windows before every
+    BLOCK of them: of a hundred million documents that is 3 MB in memory.
     """
 
     def __init__(self, corpus: Corpus, spec: DataSpec, ends: Integers) -> None:
         super().__init__(corpus, spec)
-        begins = np.concatenate([[0], ends[:-1]])
-        windows_of = -(-(ends - begins - 1) // self.length)
-        until = np.cumsum(windows_of)
-        first = np.repeat(until - windows_of, windows_of)
-        number = np.arange(until[-1]) - first  # of a window in its document
-        self.starts = np.repeat(begins, windows_of) + number * self.length
-        self.lengths = np.minimum(self.length + 1, np.repeat(ends, windows_of) - self.starts)
+        self.ends = ends
         trained_on = documents_trained_on(ends, spec)
-        self.num_train = int(until[trained_on - 1])
+        before, total = [], 0
+        self.num_train = 0
+        for at in range(0, len(ends), DOCUMENTS_AT_ONCE):
+            some = np.arange(at, min(len(ends), at + DOCUMENTS_AT_ONCE))
+            until = np.cumsum(self.windows_of(some))
+            before.append(total + np.concatenate([[0], until])[:-1:BLOCK])
+            if at < trained_on <= at + len(until):
+                self.num_train = total + int(until[trained_on - 1 - at])
+            total += int(until[-1])
+        self.before = np.concatenate(before)
+        self.kept: Integers | None = None  # windows that have a label; None: all
         if self.learned is not None:  # a prompt may fill a window
-            kept = self.num_labels(self.starts, self.lengths) > 0
-            self.num_train = int(kept[: self.num_train].sum())
-            self.starts, self.lengths = self.starts[kept], self.lengths[kept]
-        self.num_held_out = len(self.starts) - self.num_train
+            parts = [
+                at + np.flatnonzero(self.num_labels(*self.bounds(np.arange(at, end))))
+                for at in range(0, total, COUNTED_AT_ONCE)
+                for end in [min(total, at + COUNTED_AT_ONCE)]
+            ]
+            self.kept = np.concatenate(parts)
+            self.num_train = int(np.searchsorted(self.kept, self.num_train))
+            total = len(self.kept)
+        self.num_held_out = total - self.num_train
+
+    def windows_of(self, documents: Integers) -> Integers:
+        """Return the number of windows of each document."""
+        lengths = self.ends[documents] - self.begins(documents)
+        found: Integers = -(-(lengths - 1) // self.length)
+        return found
+
+    def begins(self, documents: Integers) -> Integers:
+        """Return the first token of each document."""
+        return np.where(documents > 0, self.ends[np.maximum(documents - 1, 0)], 0)
 
     def bounds(self, windows: Integers) -> tuple[Integers, Integers]:
-        return self.starts[windows], self.lengths[windows]
+        if self.kept is not None:
+            windows = self.kept[windows]
+        blocks = np.searchsorted(self.before, windows, "right") - 1
+        numbers = windows - self.before[blocks]  # within the block
+        near, place = np.unique(blocks, return_inverse=True)
+        members = near[:, None] * BLOCK + np.arange(BLOCK)
+        inside = members < len(self.ends)
+        counts = np.where(inside, self.windows_of(np.where(inside, members, 0)), 0)
+        until = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))[place]
+        nth = (until[:, 1:] <= numbers[:, None]).sum(axis=1)
+        documents = blocks * BLOCK + nth
+        first = np.take_along_axis(until, nth[:, None], axis=1)[:, 0]
+        starts = self.begins(documents) + (numbers - first) * self.length
+        return starts, np.minimum(self.length + 1, self.ends[documents] - starts)
 
 
 class PackedWindows(TokenWindows):

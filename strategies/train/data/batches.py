@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
-from strategies.plan.data.corpus import BadData, Integers, open_corpus
+from strategies.plan.data.corpus import BadData, Integers, open_corpus, shards_of
 from strategies.plan.data.images import Images, open_images
 from strategies.plan.data.windows import TokenWindows, Windows, cut
 from strategies.plan.layout import Layout
@@ -41,7 +41,7 @@ def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
         except ValueError as error:
             raise BadData(str(error)) from error
     try:
-        if path.stat().st_size == 0:
+        if not any(shard.stat().st_size for shard in shards_of(path)):
             raise BadData(f"dataset {spec.dataset} is empty (0 bytes)")
         require_readable(run_plan.spec, format)
         if format == "npz":

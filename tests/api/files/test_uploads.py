@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from sqlalchemy import func, select, update
 
 from api.files.arrival import Arrivals
 from api.files.resumable import forget_abandoned
+from api.files.retention import named_files
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.tables.files import StoredFile, Upload
 from tests.api.conftest import World, running_world
 from tests.api.files.test_models import files as model_files
 from tests.api.scripts.test_scripts import packed
+from tests.api.shapes import heartbeat, job_spec, place
 
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 MARK = "0123456789abcdef"
@@ -192,3 +195,70 @@ def test_a_model_and_code_are_made_of_uploads(world: World) -> None:
     assert refused.json()["code"] == "bad_archive"
     with world.database.read() as session:
         assert session.scalar(select(func.count()).select_from(Upload)) == 1
+
+
+@on_sqlite
+def test_several_files_are_one_dataset_for_jobs_and_inputs(world: World) -> None:
+    parts = {
+        "train/b.jsonl": b'{"text": "two"}\n',
+        "train/a.jsonl": b'{"text": "one"}\n{"text": "x"}',
+    }
+    uploads = [sent_whole(world, content, path, "jsonl") for path, content in parts.items()]
+    text = sent_whole(world, b"plain", "c.txt", "text")
+    for wrong, word in (([uploads[0], text], "c.txt is text"), ([uploads[0]] * 2, "twice")):
+        mixed = world.ann.post("/v1/datasets/uploaded", json={"name": "rows", "uploads": wrong})
+        assert (mixed.status_code, word in mixed.json()["detail"]) == (422, True), mixed.text
+    made = world.ann.post("/v1/datasets/uploaded", json={"name": "rows", "uploads": uploads})
+    assert made.status_code == 201, made.text
+    dataset = made.json()
+    assert [file["path"] for file in dataset["files"]] == ["train/a.jsonl", "train/b.jsonl"]
+    assert (dataset["lines"], dataset["characters"], dataset["size"]) == (3, 7, 45)
+    assert world.ann.get("/v1/datasets/rows/preview").json()["text"].startswith('{"text": "one"}')
+
+    job = world.ann.post("/v1/jobs", json=job_spec(data={"dataset": "rows"})).json()["id"]
+    place(world.database, job)
+    (order,) = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()["attempts"]
+    assert (order["dataset"], order["dataset_format"]) == (None, "jsonl")
+    for file in order["dataset_files"]:
+        got = world.node.get(f"/v1/node/files/{file['sha256']}")
+        assert got.content == parts[file["path"]]
+    with world.database.read() as session:
+        needed = named_files(session)
+        stored = set(session.scalars(select(StoredFile.sha256)))
+    assert stored <= needed  # with the listing that names the dataset
+
+    code = world.ann.post("/v1/code", content=packed({"train.py": "print(1)\n"})).json()["sha256"]
+    script = {
+        "name": "reads",
+        "script": {"entry": "train.py", "code": code},
+        "inputs": [{"dataset": "rows"}],
+        "resources": {"ranks_per_node": 1, "wall_time": "10min"},
+    }
+    reads = world.ann.post("/v1/jobs", json=script)
+    assert reads.status_code == 201, reads.text
+    [named] = reads.json()["inputs"]
+    assert (named["files"], named["sha256"] in stored) == (2, True)
+
+
+@on_sqlite
+def test_a_table_is_checked_by_its_rows(world: World, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"text": ["one", "two"], "id": [1, 2]}), tmp_path / "good")
+    upload = sent_whole(world, (tmp_path / "good").read_bytes(), "a.parquet", "parquet")
+    made = world.ann.post("/v1/datasets/uploaded", json={"name": "table", "uploads": [upload]})
+    assert (made.status_code, made.json()["format"], made.json()["lines"]) == (201, "parquet", 2)
+
+    rows = pyarrow.table({"text": ["one", None, "three"]})
+    parquet.write_table(rows, tmp_path / "bad")
+    for content, code, word in (
+        ((tmp_path / "bad").read_bytes(), "bad_rows", "row 2"),
+        (b"PAR1 this is none", "bad_table", "not a readable parquet"),
+    ):
+        upload = begin(world, len(content), path="b.parquet", format="parquet").json()["id"]
+        send(world, upload, 0, content)
+        refused = finish(world, upload, content)
+        assert (refused.status_code, refused.json()["code"]) == (422, code), refused.text
+        assert word in refused.json()["detail"]
+    assert on_disk(world) == []

@@ -20,6 +20,7 @@ from trainyard.cli.session import connect
 from trainyard.cli.transfers import transfer_bar
 from trainyard.errors import BadInput
 from trainyard.idx import is_idx, pack
+from trainyard.resources.datasets import files_below
 from trainyard.views import Dataset
 from trainyard.wording import moment, size
 
@@ -54,20 +55,27 @@ def upload(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="UTF-8 text, JSON lines (texts, instructions, chats), or images: a .npz file, or "
-            "MNIST's files (IDX), which are packed into one.",
+            help="UTF-8 text, JSON lines (texts, instructions, chats), parquet or arrow; several "
+            "files or a folder are one dataset. Or images: a .npz file, or MNIST's files (IDX), "
+            "which are packed into one.",
         ),
     ],
     name: Annotated[str, typer.Argument(help="The name that jobs use.")],
     format: Annotated[
-        Literal["text", "jsonl", "npz"] | None,
-        typer.Option(help="By default jsonl for .jsonl and .ndjson, npz for .npz, else text."),
+        Literal["text", "jsonl", "npz", "parquet", "arrow"] | None,
+        typer.Option(help="By default by the name's ending: .jsonl, .npz, .parquet; else text."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Upload a file; the server checks it before storing it."""
-    with connect() as client, packed(files) as file, transfer_bar(show=not as_json) as progress:
-        dataset = client.datasets.upload(file, name, format, progress=progress)
+    """Upload files or a folder; the server checks them before storing them.
+
+    What was broken off goes on with the same command.
+    """
+    with connect() as client, packed(files) as found, transfer_bar(show=not as_json) as progress:
+        if isinstance(found, Path):
+            dataset = client.datasets.upload(found, name, format, progress=progress)
+        else:
+            dataset = client.datasets.upload_files(found, name, format, progress=progress)
     if as_json:
         print_json(dataset.raw)
         return
@@ -105,15 +113,20 @@ def how_to_read(dataset: Dataset) -> str:
 
 
 @contextmanager
-def packed(files: list[Path]) -> Iterator[Path]:
-    """Yield the one file to send: IDX files are packed, any other file is sent as it is."""
-    if not all(map(is_idx, files)):
-        if len(files) > 1:
-            listed = " ".join(map(str, files))
-            raise BadInput(f"{listed}: several files at once are only allowed for IDX images.")
+def packed(files: list[Path]) -> Iterator[Path | list[tuple[Path, str]]]:
+    """Yield the one file to send, IDX files packed into one, or several files with their paths."""
+    if any(map(is_idx, files)) and not all(map(is_idx, files)):
+        raise BadInput(f"{' '.join(map(str, files))}: IDX images and other files don't mix.")
+    if all(map(is_idx, files)):
+        with TemporaryDirectory(prefix="trainyard-") as folder:
+            target = Path(folder) / "images.npz"
+            pack(files, target)
+            yield target
+    elif len(files) == 1 and not files[0].is_dir():
         yield files[0]
-        return
-    with TemporaryDirectory(prefix="trainyard-") as folder:
-        target = Path(folder) / "images.npz"
-        pack(files, target)
-        yield target
+    else:
+        yield [pair for file in files for pair in _with_paths(file)]
+
+
+def _with_paths(file: Path) -> list[tuple[Path, str]]:
+    return files_below(file) if file.is_dir() else [(file, file.name)]
