@@ -48,6 +48,7 @@ from api.middleware.request_ids import NameRequests
 from api.nodes import routes as nodes
 from api.nodes import routes_files as node_files
 from api.nodes import routes_protocol as node_protocol
+from api.nodes import routes_workspaces as node_workspaces
 from api.people import routes as users
 from api.people import routes_grants as grants
 from api.people import routes_imports as imports
@@ -81,6 +82,7 @@ from api.web.bells import Ringer
 from api.web.errors import add_error_handlers
 from api.web.process import Process
 from api.web.rate_limits import RateLimits
+from api.workspaces import routes as workspaces
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.process.timekeeping import Timekeeper
@@ -136,6 +138,8 @@ ROUTERS = (
     fabric.router,
     read_only.router,
     node_protocol.router,
+    node_workspaces.router,
+    workspaces.router,
     node_files.router,
     node_secrets.router,
     prometheus.router,

@@ -42,7 +42,7 @@ class ReasonCode(DocumentedEnum):
     NO_SUCH_CLASS = "no_such_class", "There is no node of the class that it names any more."
     UNREADABLE = "unreadable", "This version of the platform can't read its spec."
     USER_DISABLED = "user_disabled", "The account of its owner is disabled."
-    SAVING = "saving", "Its last checkpoint is still being copied to the store."
+    SAVING = "saving", "Its last checkpoint or its workspace is still being copied to the store."
     BACK_OFF = "back_off", "It is tried again some time after a failure."
     AGENDA_ORDER = "agenda_order", "It is not its turn in its agenda."
     SHARE_TAKEN_BACK = "share_taken_back", "Borrowers of its lab's share leave, saved, for it."

@@ -45,6 +45,8 @@ from core.tables.kinds import (
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node, NodeClass, NodeSlot
 from core.tables.people import Lab, Membership, User
+from core.tables.workspaces import Workspace
+from core.workspaces.writers import is_closing
 from scheduler.queue.fitting import Fitting, Need
 from scheduler.queue.turns import read_turns
 from strategies.plan.hardware import Hardware
@@ -604,6 +606,7 @@ def _waiting(
         ).where(Job.state == JobState.QUEUED)
     ).all()
     fitting.learn(session, [*(row.id for row in rows), *also])
+    closing = _closing_workspaces(session, now)
     in_vain = _stopped_in_vain(session)
     turns = read_turns(session)
     waiting = []
@@ -623,7 +626,9 @@ def _waiting(
                 wall_time_s=row.wall_time_s,
                 wall_left_s=max(1, row.wall_time_s - row.used_s),
                 failures=row.infrastructure_failures,
-                saving_on=saving.get(row.id),
+                saving_on=saving.get(
+                    row.id, closing.get(row.user_id) if need.brings_workspace else None
+                ),
                 classes=fitting.classes_for(row.id),
                 other_classes=fitting.other_classes(row.id),
                 num_nodes=need.nodes,
@@ -663,6 +668,17 @@ def _saving(session: Session, now: datetime) -> dict[str, str]:
         .order_by(AttemptPart.position.desc())
     )
     return {job_id: node_id for job_id, node_id in rows}
+
+
+def _closing_workspaces(session: Session, now: datetime) -> dict[str, str]:
+    """Map user id -> id of the node that is still bringing the last snapshot of the user's
+    workspace."""
+    rows = session.execute(
+        select(Workspace.user_id, Attempt)
+        .join(Attempt, Attempt.id == Workspace.writer_id)
+        .where(Attempt.state == AttemptState.EXITED)
+    )
+    return {user_id: attempt.node_id for user_id, attempt in rows if is_closing(attempt, now=now)}
 
 
 def _stopped_in_vain(session: Session) -> dict[str, int]:

@@ -217,7 +217,11 @@ class Agent:
         if time.monotonic() - self.inventory_at > INVENTORY_EVERY_S:
             self.inventory_at = time.monotonic()
             self.inventory = take_inventory(
-                gpus, self.slots, self.actor.host.sandbox, self.actor.sharing
+                gpus,
+                self.slots,
+                self.actor.host.sandbox,
+                self.actor.sharing,
+                shared_workspaces=self.actor.host.workspaces is not None,
             )
             self.trim_cache()
         return Heartbeat(

@@ -22,8 +22,12 @@ from core.wire.messages import (
     LogBatch,
     MetricsAck,
     MetricsBatch,
+    MissingFiles,
+    MissingQuery,
     Orders,
     Secrets,
+    SnapshotAck,
+    SnapshotReport,
 )
 from strategies.plan.run_directory import fsync_directory, sha256_of
 from strategies.plan.trust.proof import Proof
@@ -120,6 +124,14 @@ class ApiClient:
                 headers={"Content-Length": str(size), "Content-Type": "application/octet-stream"},
                 timeout=FILE_TIMEOUT,
             )
+
+    def ask_missing(self, query: MissingQuery) -> MissingFiles:
+        """Return which of the files the store lacks."""
+        return self._post("/v1/node/workspaces/missing", query, MissingFiles)
+
+    def report_snapshot(self, report: SnapshotReport) -> SnapshotAck:
+        """Have a snapshot of a workspace kept, whose files are in the store."""
+        return self._post("/v1/node/workspaces/snapshots", report, SnapshotAck)
 
     def get_file(self, file: FileRef, target: Path) -> None:
         """Fetch a file to `target`, which appears only once its hash is right.

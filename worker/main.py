@@ -41,6 +41,7 @@ from worker.sharing.support import SharingHost, find_sharing_host
 from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import Keeper
 from worker.shipping.spool import Spool
+from worker.workspaces.keeping import WorkspaceKeeper
 
 ENROL_TOKEN = "TRAINYARD_ENROL_TOKEN"
 TRAINER = "strategies.train.main"
@@ -97,7 +98,11 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
                 client,
                 token=enrol_token,
                 inventory=take_inventory(
-                    gpus.look(held=(), roots=()), settings.slots, host.sandbox, sharing
+                    gpus.look(held=(), roots=()),
+                    settings.slots,
+                    host.sandbox,
+                    sharing,
+                    shared_workspaces=settings.workspaces is not None,
                 ),
                 stop=stop,
             )
@@ -128,7 +133,7 @@ def work(
         return ApiClient(settings.api_url, identity.node_token)
 
     wake = tasks.rung
-    spool_nudge, keep_nudge = threading.Event(), threading.Event()
+    spool_nudge, keep_nudge, workspace_nudge = (threading.Event() for _ in range(3))
     spawners = Spawners(trainer, warm_allowed=settings.warm_launcher)
     actor = Actor(
         folder,
@@ -149,6 +154,7 @@ def work(
 
     def shipped() -> None:
         keep_nudge.set()
+        workspace_nudge.set()
         wake.set()
 
     def api_is_back() -> None:
@@ -168,15 +174,28 @@ def work(
     )
     spool = Spool(folder, client(), nudge=spool_nudge, stop=stop, shipped=shipped)
     keeper = Keeper(folder, client(), nudge=keep_nudge, stop=stop, kept=wake)
+    workspaces = WorkspaceKeeper(
+        folder,
+        client(),
+        settings.workspace_every_s,
+        nudge=workspace_nudge,
+        stop=stop,
+        kept=keep_nudge.set,
+    )
     threads = [
         threading.Thread(target=crash_only(run), name=name, daemon=True)
-        for name, run in (("agent", agent.run), ("spool", spool.run), ("keeper", keeper.run))
+        for name, run in (
+            ("agent", agent.run),
+            ("spool", spool.run),
+            ("keeper", keeper.run),
+            ("workspaces", workspaces.run),
+        )
     ]
 
     def leave() -> None:
         """After `stop`: let the threads send what is there, then end, whatever Celery does."""
         stop.wait()
-        for event in (wake, spool_nudge, keep_nudge):
+        for event in (wake, spool_nudge, keep_nudge, workspace_nudge):
             event.set()
         deadline = time.monotonic() + FLUSH_WITHIN_S
         for thread in threads:
@@ -205,7 +224,7 @@ def script_host(settings: WorkerSettings) -> ScriptHost:
         files=settings.script_files,
         processes=settings.script_processes,
     )
-    return ScriptHost(found, limits, settings.wheels)
+    return ScriptHost(found, limits, settings.wheels, settings.workspaces, settings.workspace_uid)
 
 
 def listen(app: Celery, stop: threading.Event) -> None:

@@ -47,7 +47,9 @@ from core.tables.jobs import Attempt, Job, JobInput
 from core.tables.notices import Notice
 from core.tables.scripts import CodeArchive
 from core.tables.telemetry import LogChunk, MetricChunk
+from core.tables.workspaces import WorkspaceSnapshot
 from core.transitions import note
+from core.workspaces import snapshots
 
 ACTOR = "retention"
 CHORE = "retention"
@@ -92,6 +94,7 @@ class Retention:
             for thing in Thing:
                 self._forget_old(thing, limits, now)
             self._forget_code(now)
+            self._forget_snapshots(now)
             self._make_room(now)
             self._name_found(now)
             self._sweep(now)
@@ -138,6 +141,13 @@ class Retention:
                 archives = _changed(session, delete(CodeArchive).where(mine, unused))
                 if archives:
                     audit.record(session, ACTOR, "code.expire", user_id, now=now, archives=archives)
+
+    def _forget_snapshots(self, now: datetime) -> None:
+        with self.database.read() as session:
+            owners = snapshots.owners_of_old(session, now=now)
+        for user_id in owners:
+            with self._write(now) as session:
+                snapshots.prune(session, user_id, now=now)
 
     def _make_room(self, now: datetime) -> None:
         with self.database.read() as session:
@@ -325,6 +335,8 @@ def named_files(session: Session) -> set[str]:
     )
     for files in (*models, *checkpoints, *parts, *inputs):
         named |= {str(file["sha256"]) for file in files}
+    for tree, blobs in session.execute(select(WorkspaceSnapshot.tree, WorkspaceSnapshot.blobs)):
+        named |= {str(tree), *(str(blob["sha256"]) for blob in blobs)}
     return named
 
 

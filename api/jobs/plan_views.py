@@ -21,11 +21,13 @@ def plan_view(
     last: Lease | None,
     *,
     fetch_s: float | None,
+    workspace: str,
     now: datetime,
 ) -> PlanView:
     """Return the plan on every class. If the spec names a lease, the plan is compared with the end
     of `last`, the last of the leases in which it would run on without a break. `fetch_s` is the
-    time in which a node fetches its inputs, if known."""
+    time in which a node fetches its inputs, if known; `workspace` is a sentence about the owner's
+    workspace, if the spec brings it."""
     chosen, starts, ends, finish = planned.chosen, None, None, None
     reason = _verdict(planned)
     if chosen is not None and lease is not None and last is not None:
@@ -38,6 +40,8 @@ def plan_view(
         reason += " " + _against_lease(_steps(planned.spec), total_s, left_s)
     if planned.inputs:
         reason += " " + _fetching(planned, fetch_s)
+    if workspace:
+        reason += " " + workspace
     return PlanView(
         plans=[
             class_plan(

@@ -40,12 +40,13 @@ from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.strict_text import Json, SpecText, parse
 from core.leases.adjacent import stopped_with
-from core.spec.spec import AnyJobSpec
+from core.spec.spec import AnyJobSpec, ScriptJobSpec
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.people import User
 from core.wire.messages import RequestAction
+from core.workspaces import writers
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -102,7 +103,10 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
         fetch_s = None
         if planned.inputs and planned.chosen is not None:
             fetch_s = fetch_seconds(session, planned.inputs, planned.chosen.offer.name)
-    return plan_view(planned, lease, last, fetch_s=fetch_s, now=utc_now())
+        workspace = ""
+        if isinstance(spec, ScriptJobSpec) and spec.workspace:
+            workspace = writers.expectation(session, person.id, now=utc_now())
+    return plan_view(planned, lease, last, fetch_s=fetch_s, workspace=workspace, now=utc_now())
 
 
 @router.get("", summary="List jobs")

@@ -16,6 +16,8 @@ from core.base.errors import Conflict
 from core.states import LIVE_ATTEMPT
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Job, JobInput
+from core.tables.workspaces import WorkspaceSnapshot
+from core.workspaces.snapshots import named_by
 
 
 def keep_file(session: Session, _: Bells, incoming: storage.IncomingFile) -> None:
@@ -85,10 +87,16 @@ def needed(session: Session, node: NodeIdentity, *, now: datetime) -> set[str]:
         .join(Job, (Job.id == Attempt.job_id) & (Job.epoch == Attempt.epoch))
         .where(live)
     )
+    workspaces = session.scalars(
+        select(WorkspaceSnapshot)
+        .join(Attempt, Attempt.workspace_snapshot_id == WorkspaceSnapshot.id)
+        .where(live)
+    )
     folders = [*models, *checkpoints, *inputs]
     folders += [[file.model_dump() for file in files_of(dataset)] for dataset in datasets]
     ahead = fetched_ahead(session, node.id, now=now)
     return {*(sha256 for sha256 in code if sha256)} | {
         *(file["sha256"] for files in folders for file in files),
+        *(sha256 for snapshot in workspaces for sha256 in named_by(snapshot)),
         *(file.sha256 for one in ahead for file in one.files),
     }

@@ -32,6 +32,7 @@ from core.wire.messages import (
     Heartbeat,
     Observed,
 )
+from core.workspaces import writers
 from strategies.plan.hardware import Hardware
 from strategies.plan.trust.certificate import Certificate
 
@@ -274,6 +275,8 @@ def _take_exit(
     if seen.kept and not part.files_kept:
         part.files_kept = True
         session.flush()
+        if part.position == 0:
+            writers.release(session, attempt.id)
         attempt.files_kept = all(each.files_kept for each in attempts.parts_of(session, attempt))
         bells.scheduler = True  # the job may wait for its checkpoint
         bells.jobs.add(job.id)

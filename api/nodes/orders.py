@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.files.dataset_files import files_of
 from api.nodes.fetching_ahead import DATASET_FILE, fetched_ahead, script_inputs
+from api.nodes.workspace_orders import workspace_order
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.spec.script import Script
@@ -39,6 +40,7 @@ from core.wire.messages import (
     StopOrder,
     Unread,
 )
+from core.workspaces.quota import Quota
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat
 from strategies.plan.spec import TrainSpec
 
@@ -75,12 +77,13 @@ def orders_for(
     node_id: str,
     seen: Sequence[Observed],
     *,
+    quota: Quota,
     now: datetime,
 ) -> Orders:
     """Return the full desired set of a node's attempts, the attempts that it may wipe, and the
-    inputs to fetch ahead."""
+    inputs to fetch ahead. `quota` is that of every person's workspace."""
     rows = session.execute(DESIRED, {"node_id": node_id}).all()
-    wanted = [_order(session, job, attempt, part, now=now) for attempt, job, part in rows]
+    wanted = [_order(session, job, attempt, part, quota, now=now) for attempt, job, part in rows]
     return Orders(
         attempts=[one for one in wanted if isinstance(one, Order)],
         unread=[one for one in wanted if isinstance(one, Unread)],
@@ -118,6 +121,7 @@ def _order(
     job: Job,
     attempt: Attempt,
     part: AttemptPart,
+    quota: Quota,
     *,
     now: datetime,
 ) -> Order | Unread:
@@ -147,6 +151,7 @@ def _order(
         model=_model_files(session, job),
         code=_code(session, job),
         inputs=script_inputs(session, job) if job.code_sha256 else [],
+        workspace=workspace_order(session, job, attempt, part, quota),
         resume=_resume(session, attempt),
         deadlines=until,
         stop=stop,

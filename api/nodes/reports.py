@@ -34,6 +34,7 @@ from core.wire.messages import (
     MetricsBatch,
     Orders,
 )
+from core.workspaces.quota import Quota
 
 # Built once: to build a query takes longer than to ask it, and nodes send these all the time.
 JOB_EPOCH = select(Job.epoch).where(Job.id == bindparam("job_id")).with_for_update(key_share=True)
@@ -71,14 +72,20 @@ def enrol(session: Session, bells: Bells, message: Enrolment) -> Enrolled:
 
 
 def beat(
-    session: Session, bells: Bells, message: Heartbeat, node: NodeIdentity, *, now: datetime
+    session: Session,
+    bells: Bells,
+    message: Heartbeat,
+    node: NodeIdentity,
+    *,
+    quota: Quota,
+    now: datetime,
 ) -> tuple[Sequence[tuple[str, str]], Orders]:
     """Take in the state of a node; return (job id, attempt id) of the attempts that are kept by
     now, and the orders for the node."""
     finished = heartbeat.newly_kept(session, node.id, message)
     heartbeat.take_in(session, node, message, now=now, bells=bells)
     session.flush()
-    return finished, orders_for(session, node.id, message.attempts, now=now)
+    return finished, orders_for(session, node.id, message.attempts, quota=quota, now=now)
 
 
 def merge_curve(session: Session, _: Bells, job_id: str, attempt_id: str) -> None:
@@ -98,7 +105,7 @@ def append_metrics(
     latest: metric_store.Latest | None,
 ) -> MetricsAck:
     """Append the lines that are new; return the number of the next line."""
-    fenced = _fence(session, node, message.job_id, message.epoch)
+    fenced = fence(session, node, message.job_id, message.epoch)
     position = metric_store.stream_position(session, fenced.attempt_id, stream)
     end = message.first_line + len(message.lines)
     if message.first_line > position or end <= position:
@@ -122,7 +129,7 @@ def append_logs(
     session: Session, bells: Bells, message: LogBatch, node: NodeIdentity, *, stream: str
 ) -> LogAck:
     """Append the bytes that are new; return the position of the next byte."""
-    fenced = _fence(session, node, message.job_id, message.epoch)
+    fenced = fence(session, node, message.job_id, message.epoch)
     position = metric_store.stream_position(session, fenced.attempt_id, stream)
     end = message.first_byte + message.size
     if message.first_byte > position or end <= position:
@@ -151,8 +158,8 @@ def add_checkpoint(
     session: Session, bells: Bells, message: CheckpointReport, node: NodeIdentity, *, now: datetime
 ) -> None:
     """Insert a checkpoint once every node has brought its files. Raises NotFound, StaleEpoch."""
-    fenced = _fence(session, node, message.job_id, message.epoch)
-    _require_stored(session, message.files)
+    fenced = fence(session, node, message.job_id, message.epoch)
+    require_stored(session, message.files)
     known = session.scalar(
         select(Checkpoint.id).where(
             Checkpoint.job_id == message.job_id,
@@ -194,8 +201,8 @@ def add_artifact(
     session: Session, bells: Bells, message: ArtifactReport, node: NodeIdentity
 ) -> None:
     """Insert or replace an artifact. Raises NotFound, StaleEpoch."""
-    _fence(session, node, message.job_id, message.epoch)
-    _require_stored(session, [message.file])
+    fence(session, node, message.job_id, message.epoch)
+    require_stored(session, [message.file])
     known = session.scalars(
         select(Artifact).where(
             Artifact.job_id == message.job_id,
@@ -221,7 +228,7 @@ def add_artifact(
 
 
 @dataclass(frozen=True)
-class _FencedAttempt:
+class FencedAttempt:
     """An attempt that this node may report on; its job's row is locked."""
 
     job_id: str
@@ -233,7 +240,7 @@ class _FencedAttempt:
     is_current: bool
 
 
-def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _FencedAttempt:
+def fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> FencedAttempt:
     """Return the attempt that a message is about, and lock its job.
 
     Raises NotFound if the node has no such attempt, StaleEpoch if it was given up and replaced.
@@ -251,11 +258,11 @@ def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fe
             f"Attempt {epoch} of {job_id} was abandoned; attempt {job_epoch} is the current one.",
             param="epoch",
         )
-    return _FencedAttempt(job_id, attempt_id, epoch, position, state, is_current)
+    return FencedAttempt(job_id, attempt_id, epoch, position, state, is_current)
 
 
 def _whole_checkpoint(
-    session: Session, fenced: _FencedAttempt, message: CheckpointReport
+    session: Session, fenced: FencedAttempt, message: CheckpointReport
 ) -> Sequence[FileRef] | None:
     """Return all files of a checkpoint once every node has brought its own; None before."""
     num_nodes = session.scalar(
@@ -293,7 +300,7 @@ def _whole_checkpoint(
 def _note_progress(
     session: Session,
     node: NodeIdentity,
-    fenced: _FencedAttempt,
+    fenced: FencedAttempt,
     latest: metric_store.Latest,
     bells: Bells,
 ) -> None:
@@ -309,7 +316,7 @@ def _note_progress(
     session.connection().execute(SEEN_STEP, {"attempt_id": fenced.attempt_id, "now": now})
 
 
-def _require_stored(session: Session, files: list[FileRef]) -> None:
+def require_stored(session: Session, files: list[FileRef]) -> None:
     hashes = {file.sha256 for file in files}
     stored: dict[str, int] = {}
     for start in range(0, len(hashes), 500):

@@ -23,6 +23,7 @@ from core.wire.messages import (
     MetricsBatch,
     Orders,
 )
+from core.workspaces.quota import quota_of
 from strategies.plan.trust.proof import Proof
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"])
@@ -42,7 +43,9 @@ def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
 def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     """Take in the full observed state of the node; return the full desired state."""
     now = utc_now()
-    finished, orders = process.transact_first(reports.beat, message, node, now=now)
+    finished, orders = process.transact_first(
+        reports.beat, message, node, quota=quota_of(process.settings), now=now
+    )
     for job_id, attempt_id in finished:  # apart: merging a long curve takes a while
         process.transact(reports.merge_curve, job_id, attempt_id)
     without = None if orders.unread else {"unread"}

@@ -21,6 +21,7 @@ AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a chang
         "datasets",
         "models",
         "uploads",
+        "workspace",
     ),
     Scope.LEASES: ("leases", "waitlist", "calendars"),
     Scope.ACCOUNT: ("me", "tokens", "sessions", "invites"),

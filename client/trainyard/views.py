@@ -2111,3 +2111,69 @@ class WindowPlan(View):
     hash: str
     applied: bool
     num_cancelled: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceWriter(View):
+    """The program that writes to your workspace now."""
+
+    job: str
+    name: str
+    """Name of the job."""
+    epoch: int
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace(View):
+    """State of your workspace, the folder that outlives leases and follows you between nodes."""
+
+    used: int
+    """Bytes of its files."""
+    max_bytes: int
+    files: int
+    """Number of its files, folders and links."""
+    max_files: int
+    snapshot: str | None
+    """Id of the snapshot that the next program begins with. Null: it is empty."""
+    taken_at: datetime | None
+    writer: WorkspaceWriter | None
+    """Null: nobody writes to it, and the next program may."""
+    trouble: str
+    """Reason why the last look at it was not kept, or that a limit is near. Empty: neither."""
+    shared_classes: tuple[str, ...]
+    """Node classes whose nodes keep workspaces in a folder of the site. What is there is not listed
+    here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceEntry(View):
+    """A file, folder or link of your workspace."""
+
+    path: str
+    kind: str
+    size: int
+    modified_at: datetime | None
+    executable: bool
+    sha256: str | None
+    """SHA-256 of a file's content."""
+    target: str | None
+    """Text of a link."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceSnapshot(View):
+    """Snapshot of your workspace: all of its files at one moment."""
+
+    id: str
+    origin: str
+    job: str | None
+    """Job of the program that it was taken of."""
+    epoch: int | None
+    used: int
+    files: int
+    left_out: int
+    """Number of files that could not be kept, such as sockets."""
+    taken_at: datetime
+    is_current: bool
+    """True for the one that the next program begins with."""

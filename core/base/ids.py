@@ -34,6 +34,7 @@ class IdKind(StrEnum):
     CHECKPOINT = "ckpt"
     FILE = "file"
     UPLOAD = "up"
+    SNAPSHOT = "snap"
 
 
 def new_id(kind: IdKind) -> str:

@@ -100,6 +100,10 @@ class ApiSettings(SchedulerSettings):
     """GiB for one person's checkpoints, artifacts, datasets and models; 0 is no limit."""
     lab_storage_gib: float = Field(default=0.0, ge=0)
     """GiB for the same of all members of a lab together; 0 is no limit."""
+    workspace_gib: float = Field(default=10.0, gt=0)
+    """GiB that one person's workspace may hold."""
+    workspace_files: int = Field(default=100_000, ge=1)
+    """Files, folders and links that one person's workspace may hold."""
     secrets_key: Path | None = None
     """File of the keys that encrypt users' secrets, made where it is missing. None: `secrets.key`
     in the store."""
@@ -156,6 +160,14 @@ class WorkerSettings(_Settings):
     scripts run alone. none: it is leased whole."""
     wheels: Path | None = None
     """Folder of wheels that scripts' requirements come from. None: from pip's index."""
+    workspaces: Path | None = None
+    """Folder that every node of the site sees, with a folder for each person's workspace. None: a
+    workspace is kept in the store, and copied to the node that it is used on."""
+    workspace_uid: int = Field(default=1_879_100_000, ge=1000, le=4_000_000_000)
+    """First of the users that own people's folders in `workspaces` if the worker is root: one for
+    each person, the same on every node."""
+    workspace_every_s: float = Field(default=60.0, gt=0)
+    """Seconds between two looks at a workspace that a program is changing."""
     script_disk_gib: float = Field(default=50.0, gt=0)
     """GiB that one script may have written at a time."""
     script_files: int = Field(default=1_000_000, ge=100)

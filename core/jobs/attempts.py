@@ -22,7 +22,7 @@ from core.base.words import in_words
 from core.jobs.gang_exit import PartEnd, judge_together
 from core.leases import node_slots
 from core.reasons import ReasonCode
-from core.spec.spec import format_duration, stored_spec
+from core.spec.spec import ScriptJobSpec, format_duration, stored_spec
 from core.states import (
     INFRASTRUCTURE,
     INTERRUPTED,
@@ -42,6 +42,7 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, enter
 from core.wire.messages import ExitRecord, Rendezvous
+from core.workspaces import writers
 
 QUEUED_AGAIN = "Queued again. "
 BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, third such failure
@@ -153,7 +154,16 @@ def assign(
         for position, place in enumerate(places)
     )
     session.flush()
+    if asks_for_workspace(job):
+        shared = all(place.node.inventory.get("shared_workspaces") for place in places)
+        writers.take(session, job, attempt, shared=shared, now=now, actor=actor)
     return attempt
+
+
+def asks_for_workspace(job: Job) -> bool:
+    """Return True if the job brings its owner's workspace."""
+    spec = stored_spec(job.spec)
+    return isinstance(spec, ScriptJobSpec) and spec.workspace
 
 
 def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: str) -> None:
@@ -328,6 +338,7 @@ def conclude(
     )
     if not exited:
         return False
+    writers.note_loss(session, attempt, now=now, actor=actor)
     session.execute(
         update(AttemptPart)
         .where(AttemptPart.attempt_id == attempt.id, AttemptPart.ended_at.is_(None))

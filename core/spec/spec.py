@@ -154,6 +154,9 @@ class ScriptJobSpec(JobTerms):
         Field(max_length=MAX_INPUTS, exclude_if=lambda named: not named),
     ] = ()
     """Datasets, models and checkpoints that the script reads: each is a read-only folder inside."""
+    workspace: bool = Field(default=False, exclude_if=lambda wanted: not wanted)
+    """Bring your workspace, the folder that outlives leases and follows you from node to node:
+    `$TRAINYARD_WORKSPACE` inside. One program at a time writes to it."""
 
 
 AnyJobSpec = JobSpec | ScriptJobSpec

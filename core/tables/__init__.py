@@ -18,6 +18,7 @@ from core.tables import (
     processes,
     scripts,
     telemetry,
+    workspaces,
 )
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "processes",
     "scripts",
     "telemetry",
+    "workspaces",
 ]

@@ -34,8 +34,10 @@ from core.tables.kinds import (
     OfferState,
     Role,
     SlotState,
+    SnapshotOrigin,
     TokenKind,
     WaitState,
+    WorkspaceAccess,
 )
 from strategies.plan.trust.scaling import StudyKind
 
@@ -68,9 +70,11 @@ ENUMS: tuple[type[StrEnum], ...] = (
     Role,
     Sharing,
     SlotState,
+    SnapshotOrigin,
     StudyKind,
     TokenKind,
     WaitState,
+    WorkspaceAccess,
 )
 
 COLUMN_TYPES: dict[Any, Any] = {datetime: UtcDateTime, Document: JSON(none_as_null=True), str: Text}

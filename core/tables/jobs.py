@@ -17,6 +17,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.spec.inputs import InputKind
 from core.states import AttemptState, Desired, JobState, Outcome, Phase
 from core.tables.base import Base, Document, Serial, one_of
+from core.tables.kinds import WorkspaceAccess
 from strategies.plan.trust.scaling import StudyKind
 
 
@@ -175,6 +176,10 @@ class Attempt(Base):
     preflight: Mapped[Document | None]
     """`strategies.plan.trust.preflight_report.Report`, where it did one."""
     resume_checkpoint_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
+    workspace_access: Mapped[WorkspaceAccess | None]
+    """Access to its owner's workspace; None: the job asks for none."""
+    workspace_snapshot_id: Mapped[str | None]
+    """Snapshot of the workspace that it begins with; None: an empty one."""
     exit: Mapped[Document | None]
     """`core.wire.messages.ExitRecord`, judged from those of all its nodes."""
     files_kept: Mapped[bool] = mapped_column(default=False)

@@ -161,3 +161,23 @@ class OnFailure(StrEnum):
 
     GO_ON = "go_on"
     STOP = "stop"
+
+
+class SnapshotOrigin(StrEnum):
+    """Origin of a snapshot of a workspace."""
+
+    PROGRAM = "program"
+    EDIT = "edit"
+    """Files that its owner put or deleted by hand."""
+    RESTORE = "restore"
+    """Return of its owner to an earlier one."""
+
+
+class WorkspaceAccess(StrEnum):
+    """Access of an attempt to its owner's workspace."""
+
+    WRITE = "write"
+    READ = "read"
+    """Another program writes to it."""
+    SHARED = "shared"
+    """Writing in the site's shared folder, as all of its owner's programs may."""

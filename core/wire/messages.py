@@ -106,6 +106,9 @@ class Inventory(Message):
     not report it."""
     no_sharing: str = Field(default="", max_length=2000)
     """Reason why it cannot run all jobs beside each other, and the remedy; empty if it can."""
+    shared_workspaces: bool = Field(default=False, exclude_if=lambda shared: not shared)
+    """True if people's workspaces are in a folder that the site's nodes share. Left out if False:
+    older APIs do not know the field."""
 
 
 class GpuReading(Message):
@@ -323,6 +326,27 @@ class InputFiles(Message):
         return self.kind is InputKind.DATASET and len(self.files) == 1
 
 
+class StoredBlob(Message):
+    """A file of the store."""
+
+    sha256: Sha256
+    size: int = Field(ge=0, le=2**53)
+
+
+class WorkspaceOrder(Message):
+    """The workspace of a program's owner, and what the program may do with it here."""
+
+    access: Literal["write", "read", "shared"]
+    person: str = Field(pattern=r"^[a-z]+_[0-9a-z]{1,40}$")
+    """Id of its owner: the name of the folder in the site's shared folder."""
+    number: int = Field(ge=1, le=2**31 - 1)
+    """Number of its owner, for a user that is the same on all nodes."""
+    tree: StoredBlob | None = None
+    """File of the `core.workspaces.tree.Tree` that it begins with; None: empty, or shared."""
+    max_bytes: int = Field(ge=1)
+    max_files: int = Field(ge=1)
+
+
 class Order(Message):
     """Desired state of one attempt on this node."""
 
@@ -353,6 +377,8 @@ class Order(Message):
     """Archive with the code of a script."""
     inputs: list[InputFiles] = Field(default=[], exclude_if=lambda named: not named)
     """Inputs of a script. Left out of the answer if empty: older workers do not know the field."""
+    workspace: WorkspaceOrder | None = Field(default=None, exclude_if=lambda told: told is None)
+    """Workspace of a script. Left out of the answer if None: older workers do not know it."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None
@@ -452,3 +478,45 @@ class ArtifactReport(Message):
     job_id: str
     epoch: Epoch
     file: FileRef
+
+
+# ------------------------------------------------------------------------------------- workspaces
+
+
+class MissingQuery(Message):
+    """Question which of these files the store lacks, asked before a snapshot is brought."""
+
+    job_id: str
+    epoch: Epoch
+    files: list[Sha256] = Field(max_length=10_000)
+
+
+class MissingFiles(Message):
+    """Files that the store lacks."""
+
+    files: list[Sha256]
+
+
+class SnapshotReport(Message):
+    """A look at a workspace, by the attempt that writes to it."""
+
+    job_id: str
+    epoch: Epoch
+    size: int = Field(ge=0, le=2**53)
+    """Bytes of its files."""
+    files: int = Field(ge=0, le=2**53)
+    """Number of its files, folders and links."""
+    tree: StoredBlob | None
+    """File of its tree, in the store with all of its contents. None: it is too large to keep."""
+    left_out: int = Field(default=0, ge=0, le=2**53)
+    """Number of files that could not be kept."""
+    final: bool = False
+    """True after the last process: another program may write from now on."""
+
+
+class SnapshotAck(Message):
+    """Answer to a look at a workspace."""
+
+    kept: bool
+    message: str = ""
+    """Reason why it was not kept, or a warning; a sentence for its owner."""

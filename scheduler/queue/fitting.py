@@ -33,6 +33,8 @@ class Need:
     """Ids of the leases that the job names."""
     is_script: bool = False
     """True for a program of its owner, False for a recipe."""
+    brings_workspace: bool = False
+    """True for a program that brings its owner's workspace."""
     readable: bool = True
 
 
@@ -159,5 +161,6 @@ def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJo
         checkpointable=not isinstance(spec, ScriptJobSpec) if saves is None else saves,
         leases=spec.named_leases,
         is_script=isinstance(spec, ScriptJobSpec),
+        brings_workspace=isinstance(spec, ScriptJobSpec) and spec.workspace,
     )
     return need, spec

@@ -66,7 +66,7 @@ def reason_for(job: WaitingJob, decision: Decision, world: Snapshot, need: Need)
         case Saving(node_id):
             return WaitingReason(
                 ReasonCode.SAVING,
-                "Waits until its last checkpoint has been copied from "
+                "Waits until its last checkpoint, or its owner's workspace, has been copied from "
                 f"{world.nodes[node_id].name} to the store; then it continues from there.",
             )
         case NotItsTurn():

@@ -25,6 +25,7 @@ from core.tables.leases import Appointment, Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
 from core.tables.notices import Notice
 from core.tables.policies import AppliedPolicy
+from core.workspaces.quota import Quota
 from tests.scheduler.world import World, at
 
 HOUR = timedelta(hours=1)
@@ -202,7 +203,7 @@ def test_a_save_that_takes_longer_than_the_grace_is_waited_for_and_never_used_in
     world.runs(job_id)
     go(world, at(11, 48))
     with world.database.read() as session:
-        (order,) = orders_for(session, node_id, [], now=world.now).attempts
+        (order,) = orders_for(session, node_id, [], quota=Quota(1, 1), now=world.now).attempts
     assert order.deadlines.checkpoint_in_s == 120  # ten minutes before the hour
     assert order.deadlines.stop_in_s == 420
     go(world, at(11, 55))

@@ -21,6 +21,7 @@ from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node
 from core.tables.notices import Notice
 from core.wire.messages import Deadlines
+from core.workspaces.quota import Quota
 from tests.scheduler.world import World, at
 
 
@@ -49,7 +50,7 @@ def running(world: World) -> tuple[str, str, str, str]:
 
 def deadlines(world: World, node_id: str) -> Deadlines:
     with world.database.read() as session:
-        orders = orders_for(session, node_id, [], now=world.now)
+        orders = orders_for(session, node_id, [], quota=Quota(1, 1), now=world.now)
     (order,) = orders.attempts
     return order.deadlines
 
@@ -236,6 +237,6 @@ def test_of_two_leases_beside_each_other_one_goes_on_and_the_other_ends(world: W
     with world.database.read() as session:
         until = {
             order.job_id: order.deadlines.stop_in_s
-            for order in orders_for(session, node, [], now=world.now).attempts
+            for order in orders_for(session, node, [], quota=Quota(1, 1), now=world.now).attempts
         }
     assert until[jobs[0]] > 3000 > until[jobs[1]]

@@ -24,11 +24,16 @@ from core.wire.messages import (
     LogBatch,
     MetricsAck,
     MetricsBatch,
+    MissingFiles,
+    MissingQuery,
     Observed,
     Order,
     Orders,
     Secrets,
+    SnapshotAck,
+    SnapshotReport,
 )
+from core.workspaces.tree import read_tree
 from worker.attempts import Key
 
 TOKEN = "node-secret-token-of-the-tests"
@@ -55,6 +60,8 @@ class FakeApi:
         self.secrets: dict[str, str] = {}
         self.checkpoints: dict[tuple[Key, int], list[FileRef]] = {}
         self.artifacts: dict[Key, list[FileRef]] = {}
+        self.snapshots: dict[Key, list[SnapshotReport]] = {}
+        self.workspace_full = ""
         self.enrolments: list[Enrolment] = []
         self.down = False
         self.lose_answers = False
@@ -173,7 +180,24 @@ class FakeApi:
                 artifact.file
             )
             return 200, b"{}"
+        if path == "/v1/node/workspaces/missing":
+            query = MissingQuery.model_validate_json(body)
+            missing = [sha256 for sha256 in query.files if sha256 not in self.files]
+            return 200, MissingFiles(files=missing).model_dump_json().encode()
+        if path == "/v1/node/workspaces/snapshots":
+            return self._snapshot(SnapshotReport.model_validate_json(body))
         return self._file(method, path.rpartition("/")[2], body)
+
+    def _snapshot(self, report: SnapshotReport) -> tuple[int, bytes]:
+        key = Key(report.job_id, report.epoch)
+        if key in self.stale:
+            return 409, b'{"code": "stale_epoch", "detail": "another program writes to it"}'
+        if report.tree is not None:
+            tree = read_tree(self.files[report.tree.sha256])
+            assert all(blob.sha256 in self.files for blob in tree.blobs)
+        self.snapshots.setdefault(key, []).append(report)
+        kept = report.tree is not None
+        return 200, SnapshotAck(kept=kept, message=self.workspace_full).model_dump_json().encode()
 
     def _metrics(self, batch: MetricsBatch) -> tuple[int, bytes]:
         key = Key(batch.job_id, batch.epoch)

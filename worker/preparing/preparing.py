@@ -30,9 +30,11 @@ from worker.api_client import ApiClient
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id
 from worker.preparing.fetching import Fetcher, FetchRate, size_text
+from worker.preparing.placing_workspace import place_workspace
 from worker.preparing.proven import needs_preflight
 from worker.scripts.preparing_script import CannotStart, ScriptHost, script_run
 from worker.scripts.script_run import ScriptRun
+from worker.workspaces.folders import WorkspaceMount
 
 
 class Preparation(threading.Thread):
@@ -121,10 +123,17 @@ class Preparation(threading.Thread):
             cache=self.folder.cache,
             resume_from=self._checkpoint(),
             inputs=tuple(self.fetcher.input(one) for one in self.order.inputs),
+            workspace=self._workspace(),
             fetch_secrets=self._secrets,
             tell=self._tell,
             cancelled=self.cancelled.is_set,
         )
+
+    def _workspace(self) -> WorkspaceMount | None:
+        order = self.order.workspace
+        if order is None:
+            return None
+        return place_workspace(self.attempt, order, self.fetcher, self.host)
 
     def _tell(self, message: str) -> None:
         self.message = message

@@ -31,6 +31,7 @@ from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
 from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptLimits, ScriptRun
 from worker.sharing.share import part_of
+from worker.workspaces.folders import WorkspaceMount
 
 
 class CannotStart(Exception):
@@ -49,6 +50,10 @@ class ScriptHost:
     limits: ScriptLimits
     wheels: Path | None = None
     """Folder to take packages from instead of an index."""
+    workspaces: Path | None = None
+    """The site's shared folder of people's workspaces."""
+    workspace_uid: int = 1_879_100_000
+    """First of the users that own people's folders in it."""
 
 
 def script_run(
@@ -61,6 +66,7 @@ def script_run(
     cache: Path,
     resume_from: str | None,
     inputs: tuple[InputMount, ...],
+    workspace: WorkspaceMount | None,
     fetch_secrets: Callable[[], Secrets],
     tell: Callable[[str], None],
     cancelled: Callable[[], bool],
@@ -119,6 +125,7 @@ def script_run(
         resume_step=0 if order.resume is None else order.resume.step,
         gpus=gpu_devices,
         inputs=inputs,
+        workspace=workspace,
     )
 
 

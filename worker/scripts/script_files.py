@@ -31,7 +31,7 @@ def open_plain(root: Path, name: str) -> int:
     Raises OSError if it is missing or not a plain file.
     """
     *above, last = name.split("/")
-    folder = _open_folder(root, above)
+    folder = open_folder(root, above)
     try:
         descriptor = os.open(last, FILE, dir_fd=folder)
     finally:
@@ -49,7 +49,7 @@ def plain_files(root: Path) -> Iterator[FileEntry]:
     while ahead:
         parts = ahead.pop()
         with suppress(OSError):
-            descriptor = _open_folder(root, parts)
+            descriptor = open_folder(root, parts)
             try:
                 found = [(e.name, e.stat(follow_symlinks=False)) for e in os.scandir(descriptor)]
             finally:
@@ -61,7 +61,9 @@ def plain_files(root: Path) -> Iterator[FileEntry]:
                     yield FileEntry("/".join([*parts, name]), seen.st_size, seen.st_mtime_ns)
 
 
-def _open_folder(root: Path, parts: list[str]) -> int:
+def open_folder(root: Path, parts: list[str]) -> int:
+    """Return a descriptor of the folder `parts` below `root`. Raises OSError if one of them is not
+    a folder, or is a link."""
     descriptor = os.open(root, FOLDER)
     for part in parts:
         try:

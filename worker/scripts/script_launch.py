@@ -32,10 +32,11 @@ from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_
 from worker.scripts.inputs import variables
 from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.sandbox import Box, Fellows
-from worker.scripts.sandbox_users import SandboxUser, take_user
+from worker.scripts.sandbox_users import SandboxUser, share_user, take_user
 from worker.scripts.script_metrics import ScriptMetrics
 from worker.scripts.script_output import MAX_FILES, ScriptOutput
 from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptRun
+from worker.workspaces.folders import INSIDE, VARIABLE, WorkspaceFiles
 
 PORT = 29_500  # in a network that nobody else is in
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -106,8 +107,10 @@ class ScriptLauncher:
 
     def start(self) -> None:
         if self.pid == 0:  # once: links that the script has made meanwhile may lead anywhere
-            self.user = take_user() if os.geteuid() == 0 else None
-            hand_over(self.folders.own, None if self.user is None else self.user.uid)
+            own = self.run.workspace
+            if os.geteuid() == 0:
+                self.user = take_user() if own is None or own.uid is None else share_user(own.uid)
+            hand_over(self.writable, None if self.user is None else self.user.uid)
         self.exit_code = None
         say(f"Sandbox: {self.run.level}.")
         seat = self.seat()
@@ -120,6 +123,14 @@ class ScriptLauncher:
                 seat, outside, lambda: in_child(self.limits, signal.SIGKILL)
             )
             self._enter(self.box(Fellows(address_of(seat.position), inside.fileno())), inside)
+
+    @property
+    def writable(self) -> list[Path]:
+        """Folders of this attempt that the script may write to."""
+        workspace = WorkspaceFiles(self.attempt).folder
+        own = self.run.workspace
+        brings_it = own is not None and own.writable and Path(own.folder) == workspace
+        return [*self.folders.own, *([workspace] if brings_it else [])]
 
     def seat(self) -> GangMember | None:
         """Return its place in the private network of the attempt's sandboxes; None if it has
@@ -157,6 +168,8 @@ class ScriptLauncher:
                 (folders.libraries, library_folders.FOLDER, True),
                 (folders.hub, library_folders.HUB_FOLDER, False),
             ]
+        if run.workspace is not None:
+            binds.append((Path(run.workspace.folder), INSIDE, run.workspace.writable))
         for mount in run.inputs:
             binds += [(entry, inside, False) for entry, inside in mount.binds]
         for rank in self.start_order.global_ranks:
@@ -273,6 +286,8 @@ class ScriptLauncher:
             "TRAINYARD_OUTPUT": "/job/output",
             **variables(self.run.inputs),
         }
+        if self.run.workspace is not None:
+            own[VARIABLE] = INSIDE
         if self.run.inputs:
             own |= library_folders.variables(has_hub=self.has_hub)
         instances = [uuid for uuid in self.start_order.gpus if uuid.startswith(MIG)]
@@ -325,7 +340,7 @@ class ScriptLauncher:
         if now < self.measure_at or self.exit_code is not None or self.breach:
             return
         self._look_at_output(now)
-        used, files = disk_use([*self.folders.own, self.attempt.path / "logs"])
+        used, files = disk_use([*self.writable, self.attempt.path / "logs"])
         self.measure_at = now + max(MEASURE_EVERY_S, 20 * (time.monotonic() - now))
         limits = self.run.limits
         if used > limits.disk_bytes:

@@ -22,6 +22,7 @@ from worker.attempts import Attempt, StateFile, read_model
 from worker.scripts.inputs import InputMount
 from worker.scripts.masking import Masks
 from worker.scripts.sandbox import Level
+from worker.workspaces.folders import WorkspaceMount
 
 ENVIRONMENT = "/job/environment"
 
@@ -58,6 +59,7 @@ class ScriptRun(StateFile):
     resume_step: int = 0
     gpus: tuple[int, ...] = ()
     inputs: tuple[InputMount, ...] = ()
+    workspace: WorkspaceMount | None = None
 
 
 @dataclass(frozen=True)

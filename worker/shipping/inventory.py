@@ -23,6 +23,8 @@ def take_inventory(
     slots: int | None,
     sandbox: SandboxSupport,
     sharing: SharingHost | None = None,
+    *,
+    shared_workspaces: bool = False,
 ) -> Inventory:
     """Return the machine's inventory now; without GPUs it has `slots` CPU slots, else its cores."""
     num_slots = len(gpus) or slots or cores()
@@ -48,6 +50,7 @@ def take_inventory(
         driver=driver_and_capabilities()[0] if gpus else "",
         no_compiler=why_no_compiler("cuda" if gpus else "cpu"),
         sharing=None if support is None else support.sharing,
+        shared_workspaces=shared_workspaces,
         no_sharing="" if support is None else support.reason[:2000],
     )
 

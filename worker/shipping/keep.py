@@ -26,6 +26,7 @@ from strategies.plan.run_directory import (
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model
 from worker.shipping.spool import ShippedPositions
+from worker.workspaces.folders import WorkspaceFiles
 
 LOOK_EVERY_S = 0.5
 IDLE_EVERY_S = 2.0
@@ -99,7 +100,8 @@ class Keeper:
             if exited:
                 self._keep_artifacts(attempt, state)
                 shipped = read_model(attempt.shipped_file, ShippedPositions)
-                if shipped is not None and shipped.complete:
+                is_shipped = shipped is not None and shipped.complete
+                if is_shipped and WorkspaceFiles(attempt).is_kept:
                     self._complete(attempt, state)
         except RequestRefused as refusal:
             if refusal.is_final and exited:

@@ -1,0 +1,1 @@
+"""Workspaces: folders of people that outlive leases; their trees, quota, writers, snapshots."""

@@ -1,0 +1,47 @@
+"""Quota of a workspace in bytes and files, and the sentences about it. Pure."""
+
+from dataclasses import dataclass
+
+from core.base.settings import ApiSettings
+from core.jobs.retention import GIB, size_text
+
+WARN_AT = 0.9  # of either limit
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Most that one person's workspace may hold."""
+
+    max_bytes: int
+    max_files: int
+    """Files, folders and links together."""
+
+    def why_refused(self, size: int, files: int) -> str:
+        """Return the reason why so much is not kept; empty if it is."""
+        over = []
+        if size > self.max_bytes:
+            over.append(f"{size_text(size)} of at most {size_text(self.max_bytes)}")
+        if files > self.max_files:
+            over.append(f"{files:,} files and folders of at most {self.max_files:,}")
+        if not over:
+            return ""
+        return (
+            f"The workspace was not kept, because it holds {' and '.join(over)}. The last snapshot "
+            "stays. Delete something; the next look keeps it."
+        )
+
+    def warning(self, size: int, files: int) -> str:
+        """Return a sentence if a limit is near; else an empty text."""
+        near = []
+        if size >= WARN_AT * self.max_bytes:
+            near.append(f"{size_text(size)} of {size_text(self.max_bytes)}")
+        if files >= WARN_AT * self.max_files:
+            near.append(f"{files:,} of {self.max_files:,} files and folders")
+        if not near:
+            return ""
+        return f"The workspace is nearly full: {' and '.join(near)}. Above that nothing is kept."
+
+
+def quota_of(settings: ApiSettings) -> Quota:
+    """Return the quota of every person's workspace."""
+    return Quota(int(settings.workspace_gib * GIB), settings.workspace_files)

@@ -1,0 +1,85 @@
+"""Placing of a workspace on this node, before its owner's program starts."""
+
+import os
+from pathlib import Path
+
+from core.states import Outcome
+from core.wire.messages import FileRef, WorkspaceOrder
+from core.workspaces.tree import BadTree, Blob, Tree, read_tree
+from worker.attempts import Attempt
+from worker.preparing.fetching import Fetcher, size_text
+from worker.scripts.preparing_script import CannotStart, ScriptHost
+from worker.workspaces.folders import WorkspaceFiles, WorkspaceMount, WorkspaceState
+from worker.workspaces.packing import Known, empty_folder
+from worker.workspaces.restoring import BadContent, restore
+
+
+def place_workspace(
+    attempt: Attempt, order: WorkspaceOrder, fetcher: Fetcher, host: ScriptHost
+) -> WorkspaceMount:
+    """Have the workspace of an attempt on this node: its folder of the site, or made of the store.
+
+    Raises CannotStart, and OSError of the disk.
+    """
+    files = WorkspaceFiles(attempt)
+    state = WorkspaceState(
+        access=order.access,
+        max_bytes=order.max_bytes,
+        max_files=order.max_files,
+        is_kept=order.access != "write",
+    )
+    if order.access == "shared":
+        return _shared_folder(order, host)
+    empty_folder(files.folder).chmod(0o755)
+    files.look_file.unlink(missing_ok=True)
+    known = _restored(files.folder, order, fetcher)
+    if order.access == "write":
+        files.write_known(known)
+    files.write_state(state)
+    return WorkspaceMount(folder=str(files.folder), writable=order.access == "write")
+
+
+def _restored(folder: Path, order: WorkspaceOrder, fetcher: Fetcher) -> Known:
+    if order.tree is None:
+        return Known()
+
+    def fetch(blob: Blob) -> Path:
+        file = FileRef(path=blob.sha256, sha256=blob.sha256, size=blob.size)
+        return fetcher.file(file, "the workspace")
+
+    document = fetch(Blob(sha256=order.tree.sha256, size=order.tree.size))
+    try:
+        tree: Tree = read_tree(document.read_bytes())
+        fetcher.tell(
+            f"Placing the workspace: {len(tree.entries):,} files and folders, "
+            f"{size_text(tree.size)}."
+        )
+        return restore(tree, folder, fetch)
+    except (BadTree, BadContent) as error:
+        raise CannotStart(
+            Outcome.START_FAILED, f"The workspace cannot be placed on this node: {error}."
+        ) from error
+
+
+def _shared_folder(order: WorkspaceOrder, host: ScriptHost) -> WorkspaceMount:
+    """Return the person's folder in the site's shared one, made if need be."""
+    if host.workspaces is None:
+        raise CannotStart(
+            Outcome.START_FAILED,
+            "This node no longer has the site's shared folder of workspaces "
+            "(TRAINYARD_WORKSPACES).",
+        )
+    folder = host.workspaces / order.person
+    uid = host.workspace_uid + order.number if os.geteuid() == 0 else None
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if uid is not None and folder.stat().st_uid != uid:
+            os.chown(folder, uid, uid)
+            folder.chmod(0o700)
+    except OSError as error:
+        raise CannotStart(
+            Outcome.START_FAILED,
+            f"The workspace's folder {folder} cannot be made: {error.strerror}. An administrator "
+            "must let the worker's user create folders and give them to people's users in it.",
+        ) from error
+    return WorkspaceMount(folder=str(folder), writable=True, uid=uid)

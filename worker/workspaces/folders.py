@@ -1,0 +1,98 @@
+"""Files of an attempt about its owner's workspace.
+
+workspace/             the folder itself, /job/workspace inside
+workspace.json         what the program may do with it, and how far the store is
+workspace-look.json    the last look: the tree, and what its files looked like
+workspace-aside/       contents on their way to the store
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from core.workspaces.tree import Tree
+from strategies.plan.run_directory import json_bytes, write_atomically
+from worker.attempts import Attempt, StateFile, read_model
+from worker.workspaces.packing import Known, Stat
+
+INSIDE = "/job/workspace"
+VARIABLE = "TRAINYARD_WORKSPACE"
+
+
+class WorkspaceMount(StateFile):
+    """A workspace in a program's sandbox."""
+
+    folder: str
+    """Path on this node."""
+    writable: bool
+    uid: int | None = None
+    """User that owns the folder and runs the program: its owner's, in a site's shared folder."""
+
+
+class WorkspaceState(StateFile):
+    """Content of workspace.json."""
+
+    access: Literal["write", "read", "shared"]
+    max_bytes: int
+    max_files: int
+    is_kept: bool = False
+    """True if nothing of it is to be brought to the store any more."""
+
+
+class LookFile(StateFile):
+    """Content of workspace-look.json."""
+
+    tree: Tree
+    stats: dict[str, Stat]
+
+
+@dataclass(frozen=True)
+class WorkspaceFiles:
+    """Paths of an attempt's workspace."""
+
+    attempt: Attempt
+
+    @property
+    def folder(self) -> Path:
+        return self.attempt.path / "workspace"
+
+    @property
+    def state_file(self) -> Path:
+        return self.attempt.path / "workspace.json"
+
+    @property
+    def look_file(self) -> Path:
+        return self.attempt.path / "workspace-look.json"
+
+    @property
+    def aside(self) -> Path:
+        return self.attempt.path / "workspace-aside"
+
+    @property
+    def tree(self) -> Path:
+        """File of the tree that is brought."""
+        return self.attempt.path / "workspace-tree.json"
+
+    def state(self) -> WorkspaceState | None:
+        return read_model(self.state_file, WorkspaceState)
+
+    def write_state(self, state: WorkspaceState) -> None:
+        write_atomically(self.state_file, json_bytes(state))
+
+    def known(self) -> Known:
+        """Return the last look; an empty one if it cannot be read: then everything is hashed."""
+        found = read_model(self.look_file, LookFile)
+        return Known() if found is None else Known(found.tree, found.stats)
+
+    def write_known(self, known: Known) -> None:
+        write_atomically(
+            self.look_file, json_bytes(LookFile(tree=known.tree, stats=dict(known.stats)))
+        )
+
+    @property
+    def is_kept(self) -> bool:
+        """True if it may be wiped: the store has all that is to be kept of it."""
+        if not self.state_file.exists():
+            return True
+        state = self.state()
+        return state is not None and state.is_kept

@@ -1,0 +1,205 @@
+"""Keeper of workspaces: brings what programs change to the store, at a period and at the end.
+
+A snapshot counts once all of its contents are in the store and the API has named them: a crash
+anywhere leaves the last whole one. Between, nothing is lost but time: the next worker looks again.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+
+from core.base.clock import boot_s
+from core.wire.messages import MissingQuery, SnapshotAck, SnapshotReport, StoredBlob
+from core.workspaces.quota import Quota
+from core.workspaces.tree import Tree, tree_bytes
+from strategies.plan.run_directory import write_atomically
+from worker.api_client import ApiClient, RequestRefused, Unreachable
+from worker.attempts import Attempt, NodeFolder
+from worker.workspaces.folders import WorkspaceFiles, WorkspaceState
+from worker.workspaces.packing import Draft, Known, draft, empty_folder
+from worker.workspaces.scanning import Look, look_at
+
+TICK_S = 0.5
+IDLE_S = 2.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+ASKED_AT_ONCE = 10_000  # hashes
+MOST_LISTED = 5
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Pace:
+    """Time of the next look at an attempt's workspace; forgotten with this process."""
+
+    next_at: float = 0.0
+    failures: int = 0
+    has_seen_stop: bool = False
+    told: str = ""
+    """Sentence that its owner's log has last."""
+
+
+@dataclass
+class WorkspaceKeeper:
+    """Keeper of the workspaces on this node, in a thread of its own."""
+
+    folder: NodeFolder
+    client: ApiClient
+    every_s: float
+    nudge: threading.Event
+    stop: threading.Event
+    kept: Callable[[], None]
+    """Called when a workspace was kept for the last time."""
+    paces: dict[Path, Pace] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Keep until `stop` is set."""
+        while not self.stop.is_set():
+            busy = False
+            for attempt in self.folder.all_attempts():
+                busy |= self.keep(attempt)
+            self.nudge.wait(TICK_S if busy else IDLE_S)
+            self.nudge.clear()
+        self.client.close()
+
+    def keep(self, attempt: Attempt) -> bool:
+        """Keep an attempt's workspace if it is time; return False if there is nothing to keep."""
+        files = WorkspaceFiles(attempt)
+        if files.is_kept:
+            self.paces.pop(attempt.path, None)
+            return False
+        state = files.state()
+        if state is None:
+            return False  # damaged: the attempt waits for an administrator
+        now = time.monotonic()
+        pace = self.paces.setdefault(attempt.path, Pace(next_at=now + self.every_s))
+        is_over = attempt.exit.exists()
+        if not is_over and not pace.has_seen_stop and self._is_stopping(attempt):
+            pace.has_seen_stop, pace.next_at = True, now
+        if is_over and not pace.failures:
+            pace.next_at = min(pace.next_at, now)
+        if now < pace.next_at:
+            return True
+        try:
+            self._take(files, state, pace, final=is_over)
+            pace.failures, pace.next_at = 0, time.monotonic() + self.every_s
+        except Unreachable as error:
+            pace.failures += 1
+            pause_s = min(FIRST_PAUSE_S * 2.0**pace.failures, LONGEST_PAUSE_S)
+            pace.next_at = time.monotonic() + pause_s
+            if pace.failures == 1:
+                log.info("workspace_waits", attempt=attempt.path.name, error=str(error)[:300])
+        except RequestRefused as refusal:
+            log.warning("workspace_refused", attempt=attempt.path.name, detail=str(refusal)[:300])
+            if refusal.is_final:  # another program writes by now, or the job is gone
+                self._say(files, pace, f"The workspace was not kept: {refusal.detail}")
+                self._end(files, state)
+            pace.failures += 1
+            pace.next_at = time.monotonic() + LONGEST_PAUSE_S
+        except OSError as error:
+            log.warning("disk_error", attempt=attempt.path.name, error=str(error))
+            pace.failures += 1
+            pace.next_at = time.monotonic() + LONGEST_PAUSE_S
+        return True
+
+    @staticmethod
+    def _is_stopping(attempt: Attempt) -> bool:
+        schedule = attempt.schedule()
+        return schedule is not None and boot_s() >= schedule.stop_at
+
+    def _take(
+        self, files: WorkspaceFiles, state: WorkspaceState, pace: Pace, *, final: bool
+    ) -> None:
+        quota = Quota(state.max_bytes, state.max_files)
+        look = look_at(files.folder, max_entries=quota.max_files)
+        if not look.is_whole or quota.why_refused(look.size, len(look.entries)):
+            answer = self._report(files, look, None, final=final)
+        else:
+            known = files.known()
+            drafted = draft(files.folder, look, known, empty_folder(files.aside))
+            has_changed = drafted.tree != known.tree
+            if not has_changed and not final and not pace.told:
+                files.write_known(replace(known, stats=drafted.stats))
+                return
+            answer = self._bring(files, look, drafted, final=final)
+            if answer.kept:
+                files.write_known(Known(drafted.tree, drafted.stats))
+                log.info(
+                    "workspace_kept",
+                    attempt=files.attempt.path.name,
+                    files=len(drafted.tree.entries),
+                    sent=len(drafted.files),
+                )
+        self._say(files, pace, answer.message)
+        if look.num_left_out and final:
+            more = look.num_left_out - len(look.left_out)
+            self._say(
+                files,
+                pace,
+                "These are not kept with the workspace, because of their names or kinds: "
+                f"{', '.join(look.left_out)}{f' and {more:,} more' if more else ''}",
+            )
+        if final:
+            self._end(files, state)
+
+    def _bring(
+        self, files: WorkspaceFiles, look: Look, drafted: Draft, *, final: bool
+    ) -> SnapshotAck:
+        """Bring what the store lacks, the tree last, and report."""
+        content = tree_bytes(drafted.tree)
+        stored = StoredBlob(sha256=sha256(content).hexdigest(), size=len(content))
+        write_atomically(files.tree, content)
+        new = {**drafted.files, stored.sha256: files.tree}
+        for missing in self._missing(files.attempt, list(new)):
+            self.client.put_file(new[missing], missing)
+        return self._report(files, look, drafted.tree, stored=stored, final=final)
+
+    def _missing(self, attempt: Attempt, hashes: list[str]) -> list[str]:
+        key, missing = attempt.key, list[str]()
+        for start in range(0, len(hashes), ASKED_AT_ONCE):
+            query = MissingQuery(
+                job_id=key.job_id, epoch=key.epoch, files=hashes[start : start + ASKED_AT_ONCE]
+            )
+            missing += self.client.ask_missing(query).files
+        return missing
+
+    def _report(
+        self,
+        files: WorkspaceFiles,
+        look: Look,
+        tree: Tree | None,
+        *,
+        stored: StoredBlob | None = None,
+        final: bool,
+    ) -> SnapshotAck:
+        key = files.attempt.key
+        return self.client.report_snapshot(
+            SnapshotReport(
+                job_id=key.job_id,
+                epoch=key.epoch,
+                size=look.size if tree is None else tree.size,
+                files=len(look.entries) if tree is None else len(tree.entries),
+                tree=stored,
+                left_out=look.num_left_out,
+                final=final,
+            )
+        )
+
+    def _end(self, files: WorkspaceFiles, state: WorkspaceState) -> None:
+        files.write_state(state.model_copy(update={"is_kept": True}))
+        self.kept()
+
+    @staticmethod
+    def _say(files: WorkspaceFiles, pace: Pace, sentence: str) -> None:
+        """Write a sentence to the launcher's log, which the job's owner can read; once."""
+        if sentence == pace.told:
+            return
+        pace.told = sentence
+        if sentence:
+            with (files.attempt.launcher_logs / "stderr.log").open("a") as log_file:
+                log_file.write(f"{time.strftime('%H:%M:%S')} {sentence}\n")
