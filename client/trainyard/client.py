@@ -29,6 +29,7 @@ from trainyard.resources.tokens import Tokens
 from trainyard.resources.uploads import Uploads
 from trainyard.resources.usage import Usage
 from trainyard.resources.waitlist import Waitlist
+from trainyard.resources.workspaces import YourWorkspace
 from trainyard.transport import config
 from trainyard.transport.connection import Connection, Patience
 from trainyard.transport.decoding import decode
@@ -85,6 +86,7 @@ class Trainyard:
         self.usage = Usage(self.connection)
         self.people = People(self.connection)
         self.policies = Policies(self.connection)
+        self.workspace = YourWorkspace(self.connection)
 
     @property
     def url(self) -> str:

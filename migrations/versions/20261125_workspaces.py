@@ -6,7 +6,7 @@ from alembic import op
 from core.database.database import UtcDateTime
 
 revision = "20261125_workspaces"
-down_revision = "20261125_model_versions"
+down_revision = "20261125_uploads"
 
 
 def upgrade() -> None:

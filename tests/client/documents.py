@@ -284,6 +284,18 @@ NODE = answer(
     reachable=True,
     last_seen_at=NOW,
 )  # fmt: skip
+SNAPSHOT = answer("WorkspaceSnapshotView", id="snap_01k9", origin="program", files=2, used=2048)
+ENTRY = answer("WorkspaceEntryView", path="notes.txt", kind="file", size=5)
+WORKSPACE = answer(
+    "WorkspaceView",
+    used=2048,
+    max_bytes=10_737_418_240,
+    files=2,
+    max_files=100_000,
+    snapshot="snap_01k9",
+    writer={"name": "gpt-ddp", "job": JOB_ID, "since": NOW},
+    trouble="",
+)
 DATASET = answer("DatasetView", name="my-text", format="text", size=2048, lines=10)
 MODEL = answer(
     "ModelView",

@@ -33,6 +33,9 @@ def everything(server: FakeServer) -> None:
         f"{JOB}/checkpoints/{d.CHECKPOINT['id']}": Answer(200, b"tar", "application/x-tar"),
         "/v1/nodes": listed([d.NODE]),
         "/v1/datasets": listed([d.DATASET]),
+        "/v1/workspace": as_json(d.WORKSPACE),
+        "/v1/workspace/files": listed([d.ENTRY]),
+        "/v1/workspace/snapshots": listed([d.SNAPSHOT]),
         "/v1/models": listed([d.MODEL]),
         "/v1/models/tiny": as_json(d.MODEL),
         "/v1/leases": listed([d.LEASE]),
@@ -63,6 +66,7 @@ def everything(server: FakeServer) -> None:
         f"/v1/waitlist/{d.WAIT['id']}/decline": as_json(d.WAIT),
         "/v1/calendars": as_json(d.FEED, 201),
         "/v1/datasets": as_json(d.DATASET, 201),
+        "/v1/workspace/snapshots/snap_01k9/restore": as_json(d.SNAPSHOT, 201),
         "/v1/models": as_json(d.MODEL, 201),
         "/v1/models/promoted": as_json(d.MODEL, 201),
         "/v1/tokens": as_json(d.NEW_TOKEN, 201),
@@ -93,4 +97,5 @@ def everything(server: FakeServer) -> None:
         f"/v1/sessions/{d.SESSION['id']}",
     ):
         server.answer(f"DELETE {path}", Answer(204))
+    server.answer("DELETE /v1/workspace/files", as_json(d.SNAPSHOT))
     server.answer("PATCH /v1/users/ada", as_json(d.USER))

@@ -3,7 +3,11 @@
 A node is enrolled over the node protocol, so that jobs can be planned and queued; nobody runs them.
 """
 
+<<<<<<< HEAD
 import hashlib
+=======
+import json
+>>>>>>> 3deb363 (The command line and the SDK show, fill and restore one's workspace)
 import os
 import re
 import shutil
@@ -271,6 +275,47 @@ def test_datasets_are_uploaded_listed_and_deleted(ada: Trainyard, tmp_path: Path
     ada.datasets.delete("poem")
     with pytest.raises(NotFound):
         ada.datasets.get("poem")
+
+
+def test_a_workspace_is_filled_looked_at_and_taken_back(
+    api: RealApi, ada: Trainyard, tmp_path: Path
+) -> None:
+    project = tmp_path / "my project"
+    (project / "süß").mkdir(parents=True)
+    (project / ".env").write_text("A=1")
+    (project / "süß" / "run.sh").write_text("#!/bin/sh")
+    (project / "süß" / "run.sh").chmod(0o755)
+    runner = CliRunner()
+    env = {"TRAINYARD_URL": api.url, "TRAINYARD_TOKEN": api.token, "COLUMNS": "200"}
+
+    def run(*words: str) -> tuple[int, str]:
+        done = runner.invoke(app, ["workspace", *words], env=env)
+        return done.exit_code, done.output
+
+    assert run("put", str(project), "--to", "work")[0] == 0
+    listed = json.loads(run("list", "--all", "--json")[1])
+    assert [entry["path"] for entry in listed] == [
+        "work",
+        "work/my project",
+        "work/my project/.env",
+        "work/my project/süß",
+        "work/my project/süß/run.sh",
+    ]
+    code, said = run("get", "work", str(tmp_path / "back"))
+    assert (code, "Fetched 2 files" in said) == (0, True)
+    assert (tmp_path / "back" / "my project" / ".env").read_text() == "A=1"
+    assert os.access(tmp_path / "back" / "my project" / "süß" / "run.sh", os.X_OK)
+    assert run("get", "work/my project/.env", str(tmp_path / "one"))[0] == 0
+    assert (tmp_path / "one").read_text() == "A=1"
+    assert "5 of 100,000 files and folders" in run("show")[1]
+    [first] = json.loads(run("snapshots", "--json")[1])
+    assert run("rm", "work/my project")[0] == 0
+    assert run("rm", "work/my project")[0] == 4
+    assert run("put", str(tmp_path / "nothing"))[0] == 2
+    assert run("restore", first["id"])[0] == 4  # the deletion was the same edit
+    assert run("restore", json.loads(run("snapshots", "--json")[1])[0]["id"])[0] == 0
+    ada.workspace.delete("work")
+    assert ada.workspace.get().files == 0
 
 
 def test_an_upload_that_is_refused_early_still_says_why(ada: Trainyard, tmp_path: Path) -> None:

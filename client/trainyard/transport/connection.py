@@ -152,7 +152,7 @@ class Connection:
         headers = {"Content-Type": JSON}
         return self._json(self._exchange("PUT", path, headers=headers, content=encode(body)))
 
-    def upload(self, path: str, body: Upload, **params: Parameter | None) -> Any:
+    def upload(self, path: str, body: Upload, /, **params: Parameter | None) -> Any:
         """Stream `body` in a POST and return the answer's JSON."""
         headers = {"Content-Type": body.content_type, "Content-Length": str(body.size)}
         return self._json(
@@ -225,7 +225,7 @@ class Connection:
             request = self._http.build_request(
                 method,
                 path,
-                params=given,
+                params=given or None,  # none at all would remove those of the path
                 headers=sent,
                 content=content() if callable(content) else content,
                 timeout=timeout,

@@ -8,6 +8,7 @@ from trainyard.transport.connection import Connection, Parameter
 from trainyard.transport.decoding import AnyView, decode
 
 PAGE_SIZE = 100
+IDS = ("id", "path", "sha256")  # a file of a workspace has a path, a report its hash
 
 
 def all_pages(
@@ -45,7 +46,7 @@ def _pages(
         if not page["has_more"] or not page["data"]:
             return
         last = page["data"][-1]
-        after = str(last["id"] if "id" in last else last["sha256"])  # a report's id is its hash
+        after = str(next(last[name] for name in IDS if name in last))
 
 
 def _page(document: object, path: str) -> dict[str, list[dict[str, object]]]:

@@ -45,6 +45,11 @@ COMMANDS = [
     ["nodes"],
     ["datasets", "list"],
     ["datasets", "delete", "my-text"],
+    ["workspace", "show"],
+    ["workspace", "list", "--all"],
+    ["workspace", "rm", "notes.txt"],
+    ["workspace", "snapshots"],
+    ["workspace", "restore", "snap_01k9"],
     ["models", "list"],
     ["models", "show", "tiny"],
     ["models", "promote", d.JOB_ID, "step-400", "tiny"],
@@ -123,7 +128,8 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
         "report",
     }  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
-        "datasets", "models", "studies", "agenda", "leases", "nodes", "tokens", "sessions", "admin"
+        "datasets", "models", "workspace", "studies", "agenda", "leases", "nodes", "tokens",
+        "sessions", "admin",
     }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class ScriptOptions:
     environment: Sequence[str]
     secrets: Sequence[str]
     inputs: Sequence[str]
+    workspace: bool
     yes: bool
 
     def given(self) -> list[str]:
@@ -53,6 +54,7 @@ class ScriptOptions:
             "--env": self.environment,
             "--secret": self.secrets,
             "--input": self.inputs,
+            "--workspace": self.workspace,
             "--yes": self.yes,
         }
         return [option for option, value in named.items() if value]

@@ -143,6 +143,14 @@ def submit(
             rich_help_panel=SCRIPT,
         ),
     ] = None,
+    workspace: Annotated[
+        bool,
+        typer.Option(
+            "--workspace",
+            help="Bring your workspace: $TRAINYARD_WORKSPACE, which outlives the job.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = False,
     yes: Annotated[
         bool,
         typer.Option("--yes", "-y", help="Send many files without asking.", rich_help_panel=SCRIPT),
@@ -166,6 +174,7 @@ def submit(
         environment=env or [],
         secrets=secret or [],
         inputs=inputs or [],
+        workspace=workspace,
         yes=yes,
     )
     text = None if script is not None else _job_text(words or [], options)
@@ -206,6 +215,8 @@ def _submit_script(
     fields = {field: value for field, value in terms.fields().items() if value is not None}
     if inputs:
         fields["inputs"] = inputs
+    if options.workspace:
+        fields["workspace"] = True
     return client.jobs.create({"name": script.stem, "script": said, **fields})
 
 
