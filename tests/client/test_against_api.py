@@ -3,11 +3,8 @@
 A node is enrolled over the node protocol, so that jobs can be planned and queued; nobody runs them.
 """
 
-<<<<<<< HEAD
 import hashlib
-=======
 import json
->>>>>>> 3deb363 (The command line and the SDK show, fill and restore one's workspace)
 import os
 import re
 import shutil
