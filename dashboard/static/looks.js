@@ -100,11 +100,15 @@ export async function redraw(id, { headers, signal }) {
    */
   const fetch = async (path, request) => {
     try {
-      return await reach(path, {
+      const answer = await reach(path, {
         ...request,
         headers: { ...request.headers, ...headers },
         signal: AbortSignal.any([request.signal, signal]),
       });
+      // Nobody clicked: the line says who is signed out, and what was typed stays.
+      if (answer.headers.has("HX-Redirect") && document.getElementById("signed-out"))
+        throw new Refused("The session has ended.", { status: 401 });
+      return answer;
     } catch (error) {
       refused = error;
       return new Response(null, { status: 204 }); // nothing is drawn

@@ -14,7 +14,7 @@ from tests import chromium
 from tests.dashboard import busy_api
 from tests.dashboard.busy_api import BusyApi, Read
 from tests.dashboard.conftest import Chrome
-from tests.dashboard.fake_api import COOKIE, FakeApi, job, lease, me, node
+from tests.dashboard.fake_api import COOKIE, FakeApi, job, lease, me, node, refusal
 from tests.running import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -363,3 +363,22 @@ def test_a_list_is_read_again_in_the_background_and_keeps_its_rows_when_it_is_re
     assert "Too many" not in page.inner_text("main")
     assert page.locator("#rows tr[id]").count() == 1
     assert busy.most_at_once("/jobs/rows") == 1
+
+
+def test_a_read_that_nobody_asked_for_leaves_the_page_of_a_session_that_ended(
+    page: Page, busy: BusyApi, api: FakeApi
+) -> None:
+    api.put("/v1/jobs", [job(step=100)])
+    api.put(f"/v1/jobs/{job().id}/metrics", {"series": []})
+    busy.begin_with("/v1/changes/stream", "changes", words={"jobs": "one"})
+    page.goto("/jobs")
+    read(busy, "/jobs/rows")
+    settle(page)
+    for address in ("/v1/me", "/v1/jobs"):
+        api.put(address, refusal(401, "This session has ended."))
+    busy.tell("/v1/changes/stream", "changes", words={"jobs": "two"})
+    page.clock.run_for(5000)
+    read(busy, "/jobs/rows", 2)
+    settle(page)
+    assert not busy.of("/login")
+    assert page.locator("#rows tr[id]").count() == 1
