@@ -61,6 +61,7 @@ class InMemory:
     spawns: int = 0
     certificate: Certificate | None = None
     preflight: Report | None = None
+    has_output: bool = False
     end_is_known: bool = False
     """True once the GPU that its end blames, if any, is known to rest."""
 

@@ -29,10 +29,12 @@ from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
 from worker.acting import Actor, InMemory
 from worker.api_client import ApiClient, RequestRefused, Unreachable
-from worker.attempts import Attempt, NodeFolder, read_model
+from worker.attempts import Attempt, NodeFolder, StartFile, read_model
 from worker.decide import Action, AttemptFolder, follow, next_step
 from worker.ranks.judge import trained
 from worker.ranks.process_tree import strays
+from worker.scripts.script_files import plain_files
+from worker.scripts.script_run import ScriptFolders
 from worker.shipping import cache
 from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import KeptState
@@ -175,8 +177,17 @@ class Agent:
             certificate=known.certificate,
             preflight=known.preflight,
             exit=record,
+            has_output=self._has_output(attempt, start, known),
             kept=kept,
         )
+
+    @staticmethod
+    def _has_output(attempt: Attempt, start: StartFile | None, known: InMemory) -> bool:
+        """Return True if a script has output here, on another node than its first."""
+        if not known.has_output and start is not None and start.script and start.position > 0:
+            output = ScriptFolders(attempt).output
+            known.has_output = next(plain_files(output), None) is not None
+        return known.has_output
 
     def beat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> float:
         """Report everything to the API and follow its orders; return the seconds until the next

@@ -182,6 +182,8 @@ def _take_part(
     before = attempt.state
     if part.phase is None:
         part.boot_id = beat.boot_id
+    if seen.has_output:
+        part.has_output = True
     if part.phase is not seen.phase:
         part.phase = seen.phase
         _together(session, attempt, part, node, now=now, bells=bells)

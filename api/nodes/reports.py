@@ -19,7 +19,7 @@ from core.base.ids import IdKind, new_id
 from core.jobs import attempts
 from core.states import AttemptState
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
-from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.jobs import Attempt, AttemptPart, Event, Job
 from core.transitions import note
 from core.wire.messages import (
     ArtifactReport,
@@ -33,8 +33,11 @@ from core.wire.messages import (
     MetricsAck,
     MetricsBatch,
     Orders,
+    own_name,
 )
 from core.workspaces.quota import Quota
+
+RENAMED = "output_renamed"
 
 # Built once: to build a query takes longer than to ask it, and nodes send these all the time.
 JOB_EPOCH = select(Job.epoch).where(Job.id == bindparam("job_id")).with_for_update(key_share=True)
@@ -169,16 +172,17 @@ def add_checkpoint(
     )
     if known is not None:
         return
-    files = _whole_checkpoint(session, fenced, message)
-    if files is None:
+    whole = _whole_checkpoint(session, fenced, message, now=now)
+    if whole is None:
         return  # other nodes have yet to bring their files
+    step, files = whole
     size = sum(file.size for file in files)
     session.add(
         Checkpoint(
             id=new_id(IdKind.CHECKPOINT),
             job_id=message.job_id,
             epoch=message.epoch,
-            step=message.step,
+            step=step,
             size=size,
             files=[file.model_dump(mode="json") for file in files],
             created_at=now,
@@ -189,8 +193,7 @@ def add_checkpoint(
         message.job_id,
         "checkpoint_kept",
         now=now,
-        message=f"The checkpoint of step {message.step:,} is safe in the store "
-        f"({size / 2**20:,.1f} MiB).",
+        message=f"The checkpoint of step {step:,} is safe in the store ({size / 2**20:,.1f} MiB).",
         actor=node.id,
         epoch=fenced.epoch,
     )
@@ -200,16 +203,25 @@ def add_checkpoint(
 def add_artifact(
     session: Session, bells: Bells, message: ArtifactReport, node: NodeIdentity
 ) -> None:
-    """Insert or replace an artifact. Raises NotFound, StaleEpoch."""
-    fence(session, node, message.job_id, message.epoch)
+    """Insert or replace an artifact. Raises NotFound, StaleEpoch.
+
+    Where nodes leave different files of one name, that of the first node keeps it, and those of the
+    others move to `node-1/name`.
+    """
+    fenced = fence(session, node, message.job_id, message.epoch)
     require_stored(session, [message.file])
-    known = session.scalars(
-        select(Artifact).where(
-            Artifact.job_id == message.job_id,
-            Artifact.epoch == message.epoch,
-            Artifact.path == message.file.path,
-        )
-    ).one_or_none()
+    path, position = message.file.path, fenced.position
+    known = _artifact_at(session, message, path)
+    if known is not None and known.sha256 != message.file.sha256:
+        if known.position > position:
+            _note_moved(session, fenced, own_name(path, known.position), utc_now())
+            _move_artifact(session, message, known)
+            known = None
+        elif known.position < position:
+            path = own_name(path, position)
+            known = _artifact_at(session, message, path)
+            if known is None:
+                _note_moved(session, fenced, path, utc_now())
     if known is not None:
         known.sha256, known.size = message.file.sha256, message.file.size
     else:
@@ -218,13 +230,36 @@ def add_artifact(
                 id=new_id(IdKind.FILE),
                 job_id=message.job_id,
                 epoch=message.epoch,
-                path=message.file.path,
+                path=path,
                 sha256=message.file.sha256,
                 size=message.file.size,
+                position=position,
                 created_at=utc_now(),
             )
         )
     bells.jobs.add(message.job_id)
+
+
+def _artifact_at(session: Session, message: ArtifactReport, path: str) -> Artifact | None:
+    return session.scalars(
+        select(Artifact).where(
+            Artifact.job_id == message.job_id,
+            Artifact.epoch == message.epoch,
+            Artifact.path == path,
+        )
+    ).one_or_none()
+
+
+def _move_artifact(session: Session, message: ArtifactReport, known: Artifact) -> None:
+    """Make room for an earlier node's file of the same name."""
+    path = own_name(known.path, known.position)
+    standing = _artifact_at(session, message, path)
+    if standing is None:
+        known.path = path
+    else:  # sent again after it had moved
+        standing.sha256, standing.size = known.sha256, known.size
+        session.delete(known)
+    session.flush()
 
 
 @dataclass(frozen=True)
@@ -262,17 +297,16 @@ def fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> Fenc
 
 
 def _whole_checkpoint(
-    session: Session, fenced: FencedAttempt, message: CheckpointReport
-) -> Sequence[FileRef] | None:
-    """Return all files of a checkpoint once every node has brought its own; None before."""
-    num_nodes = session.scalar(
-        select(func.count())
-        .select_from(AttemptPart)
-        .where(AttemptPart.attempt_id == fenced.attempt_id)
-    )
+    session: Session, fenced: FencedAttempt, message: CheckpointReport, *, now: datetime
+) -> tuple[int, Sequence[FileRef]] | None:
+    """Return step and files of a checkpoint once every node has brought its own; None before."""
+    parts = attempts.parts_of(session, session.get_one(Attempt, fenced.attempt_id))
+    if len(parts) == 1:
+        return message.step, message.files
     code = session.scalar(select(Job.code_sha256).where(Job.id == fenced.job_id))
-    if num_nodes == 1 or code is not None:  # a script's files are taken on its first node alone
-        return message.files
+    if message.of_one_node:
+        has_others = any(part.has_output for part in parts if part.position > 0)
+        return None if has_others else (message.step, message.files)
     session.merge(
         CheckpointPart(
             attempt_id=fenced.attempt_id,
@@ -282,19 +316,65 @@ def _whole_checkpoint(
         )
     )
     session.flush()
-    of_this_step = (
-        CheckpointPart.attempt_id == fenced.attempt_id,
-        CheckpointPart.step == message.step,
-    )
+    of_this = [CheckpointPart.attempt_id == fenced.attempt_id]
+    if code is None:  # a script's nodes share no step: they bring their parts at its end alone
+        of_this.append(CheckpointPart.step == message.step)
     brought = session.scalars(
-        select(CheckpointPart.files).where(*of_this_step).order_by(CheckpointPart.position)
+        select(CheckpointPart).where(*of_this).order_by(CheckpointPart.position)
     ).all()
-    if len(brought) != num_nodes:
+    if len({part.position for part in brought}) != len(parts):
         return None
-    session.execute(delete(CheckpointPart).where(*of_this_step))
-    # The same path from two nodes is the same file: each node writes under names of its own.
-    files = {file["path"]: FileRef.model_validate(file) for part in brought for file in part}
-    return list(files.values())
+    step = brought[0].step
+    by_node = [
+        (part.position, [FileRef.model_validate(file) for file in part.files]) for part in brought
+    ]
+    session.execute(delete(CheckpointPart).where(*of_this))
+    files, moved = together(by_node)
+    if moved:
+        first, others = moved[0], len(moved) - 1
+        _note_moved(session, fenced, f"{first}{f' and {others:,} more' if others else ''}", now)
+    if code is not None and all(len(of_node) == 1 for _, of_node in by_node):
+        return None  # manifests alone: the script has no output
+    return step, files
+
+
+def together(
+    by_node: Sequence[tuple[int, Sequence[FileRef]]],
+) -> tuple[list[FileRef], list[str]]:
+    """Return the files of all nodes, (position, files) each, and the names that have moved.
+
+    The same path with the same bytes is one file. If a later node has other bytes, its file moves
+    to `node-1/path`.
+    """
+    found: dict[str, FileRef] = {}
+    moved = []
+    for position, files in by_node:
+        for file in files:
+            path = file.path
+            if found.get(path, file).sha256 != file.sha256:
+                path = own_name(file.path, position)
+                moved.append(path)
+            found[path] = file.model_copy(update={"path": path})
+    return list(found.values()), moved
+
+
+def _note_moved(session: Session, fenced: FencedAttempt, names: str, now: datetime) -> None:
+    """Tell the owner, once in an attempt, that nodes have left different files of one name."""
+    told = select(Event.id).where(
+        Event.subject == fenced.job_id, Event.epoch == fenced.epoch, Event.kind == RENAMED
+    )
+    if session.scalar(told.limit(1)) is not None:
+        return
+    note(
+        session,
+        fenced.job_id,
+        RENAMED,
+        now=now,
+        message="Nodes have left different files of the same name. Those of the first node keep "
+        f"it, those of the others are {names}.",
+        actor="",
+        epoch=fenced.epoch,
+    )
 
 
 def _note_progress(

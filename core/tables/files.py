@@ -136,6 +136,8 @@ class Artifact(Base):
     path: Mapped[str]
     sha256: Mapped[str] = mapped_column(ForeignKey("files.sha256"))
     size: Mapped[int] = mapped_column(BigInteger)
+    position: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Position of the node that left it among those of the attempt."""
     created_at: Mapped[datetime]
 
 

@@ -217,6 +217,8 @@ class AttemptPart(Base):
     """`core.wire.messages.ExitRecord` of this node"""
     lost: Mapped[str | None]
     """Reason why it was declared lost, in a sentence, if it was."""
+    has_output: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    """True if a script has put a file into its output on this node, not the first."""
     files_kept: Mapped[bool] = mapped_column(default=False)
     """True if all of this node's exit, checkpoints, artifacts, metrics and logs is here: it may
     wipe its copy."""

@@ -214,6 +214,8 @@ class Observed(Message):
     preflight: PreflightReport | None = None
     """Preflight report of rank 0's node, where the attempt did one."""
     exit: ExitRecord | None = None
+    has_output: bool = Field(default=False, exclude_if=lambda found: not found)
+    """True if a script has put a file into its output here, on another node than the first."""
     kept: bool = False
     """True after the exit once metrics, logs, checkpoints and artifacts are all acknowledged."""
 
@@ -463,6 +465,11 @@ class LogAck(Message):
     next_byte: int
 
 
+def own_name(path: str, node: int) -> str:
+    """Return the name of a file of a node of which an earlier node has other bytes."""
+    return path if node == 0 else f"node-{node}/{path}"
+
+
 class CheckpointReport(Message):
     """A finished checkpoint whose files are all in the store."""
 
@@ -470,6 +477,9 @@ class CheckpointReport(Message):
     epoch: Epoch
     step: int = Field(ge=0, le=2**53)
     files: list[FileRef] = Field(min_length=1, max_length=10_000)
+    of_one_node: bool = Field(default=False, exclude_if=lambda alone: not alone)
+    """True for a copy of the first node's output while a script runs on several: it counts if the
+    other nodes have none."""
 
 
 class ArtifactReport(Message):

@@ -12,6 +12,8 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+import torch
+from torch import nn
 
 from standalone import valkey
 from tests.running import Running, running_platform, wait_for
@@ -334,3 +336,75 @@ def test_a_script_on_two_nodes_takes_the_curve_of_one(
     assert steps == list(range(1, steps[-1] + 1))
     kept = wait_for(lambda: checkpoints(client, both[0]), what="the output in the store")
     assert [each["step"] for each in kept] == [steps[-1]]
+
+
+def stopped_and_goes_on(
+    platform: Running, client: httpx2.Client, entry: str, *, steps: int
+) -> tuple[str, dict[int, float]]:
+    """Run an example on two nodes that is paused once it trains and then goes on; the job's id,
+    and its losses by step."""
+    script = {"entry": entry, "arguments": ["--steps", str(steps), "--pause", "0.1"]}
+    job_id = run_script(platform, client, EXAMPLES, script)
+    wait_for_step(client, job_id, 5)
+    assert client.post(f"/v1/jobs/{job_id}/pause").status_code == 200
+    wait_for(lambda: get(client, job_id)["state"] == "paused", what="the pause", within_s=90)
+    [kept] = wait_for(lambda: checkpoints(client, job_id) or None, what="a checkpoint", within_s=60)
+    assert kept["step"] == max(losses(client, job_id))
+    assert client.post(f"/v1/jobs/{job_id}/resume").status_code == 200
+    job = wait_for_end(client, job_id, within_s=170)
+    output = said(client, job_id)
+    assert job["state"] == "succeeded", (job["reason"], output)
+    for rank in (0, 1):
+        assert f"rank {rank} goes on at step {kept['step'] + 1}" in output
+    assert attempts(client, job_id)[1]["resumed_from_step"] == kept["step"]
+    found = losses(client, job_id)
+    assert sorted(found) == list(range(1, steps + 1))
+    return job_id, found
+
+
+def unbroken_losses(steps: int) -> dict[int, float]:
+    """The losses of what both examples train, on one rank by hand, by step."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    found = {}
+    for step in range(1, steps + 1):
+        x = torch.randn(32, 16, generator=torch.Generator().manual_seed(step))
+        loss = nn.functional.cross_entropy(model(x), x[:, :4].argmax(dim=1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found[step] = loss.item()
+    return found
+
+
+def files_of(client: httpx2.Client, job_id: str) -> set[str]:
+    found = client.get(f"/v1/jobs/{job_id}/artifacts").raise_for_status().json()["data"]
+    return {artifact["path"] for artifact in found}
+
+
+@pytest.mark.slow
+def test_a_program_that_saves_in_parts_goes_on_with_the_parts_of_both_nodes(
+    platform: Running, client: httpx2.Client
+) -> None:
+    """torch.distributed.checkpoint writes a file of each rank, on the node where it runs."""
+    job_id, found = stopped_and_goes_on(platform, client, "dcp_digits.py", steps=40)
+    wait_for(lambda: len(checkpoints(client, job_id)) == 2, what="the last checkpoint")
+    assert {"sharded/.metadata", "sharded/__0_0.distcp", "sharded/__1_0.distcp"} <= files_of(
+        client, job_id
+    )
+    assert found == pytest.approx(unbroken_losses(40), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_deepspeed_program_goes_on_with_the_parts_of_both_nodes(
+    platform: Running, client: httpx2.Client
+) -> None:
+    """ZeRO's optimizer state has a file of each rank, on the node where it runs."""
+    job_id, found = stopped_and_goes_on(platform, client, "deepspeed_digits.py", steps=40)
+    states = {path for path in files_of(client, job_id) if path.endswith("optim_states.pt")}
+    assert {path.rpartition("/")[2] for path in states} == {
+        "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+        "zero_pp_rank_1_mp_rank_00_optim_states.pt",
+    }
+    assert found == pytest.approx(unbroken_losses(40), abs=1e-5)

@@ -3,7 +3,7 @@
 The sandbox's first process is process 1 of a PID namespace, so killing it, or its parent, ends
 every process inside. Each rank's output goes to a file that is created outside and shown inside.
 With several nodes there is one sandbox on each, and `worker.scripts.gang_network` between them; the
-script's metrics and output are taken on the first.
+script's metrics are taken on the first, its output on all.
 """
 
 import contextlib
@@ -102,6 +102,8 @@ class ScriptLauncher:
             checkpoints=self.attempt.checkpoints,
             ranks=self.start_order.nodes * self.start_order.ranks,
             kept_step=self.run.resume_step,
+            node=self.start_order.position,
+            num_nodes=self.start_order.nodes,
         )
         self.limits.processes = self.run.limits.processes
 
@@ -358,7 +360,7 @@ class ScriptLauncher:
 
     @property
     def is_first(self) -> bool:
-        """True on the first of several nodes, where the script's metrics and output are taken."""
+        """True on the first of several nodes, where the script's metrics are taken."""
         return self.start_order.position == 0
 
     def _collect(self, *, last: bool = False) -> None:
@@ -366,7 +368,7 @@ class ScriptLauncher:
             self.metrics.collect(last=last)
 
     def _look_at_output(self, now: float) -> None:
-        if not self.is_first:
+        if not self.is_first:  # it takes the others' parts at the end
             return
         step = max(self.attempt.last_step(), self.run.resume_step)
         try:
@@ -457,7 +459,7 @@ class ScriptLauncher:
             self._collect(last=True)
         step = max(self.attempt.last_step(), self.run.resume_step)
         checkpoint, left_out = None, list[str]()
-        if self.is_first and not self.breach:  # output that fills the disk is not kept
+        if not self.breach:  # output that fills the disk is not kept
             checkpoint, left_out = self.output.conclude(step=step)
         if left_out:
             say(

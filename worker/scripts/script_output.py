@@ -3,6 +3,9 @@
 While it runs, the output is copied once nothing in it has changed for a while: then no file is half
 written. A checkpoint's step is the last one that was logged, or one more than the previous
 checkpoint's, so that the newest is always the furthest.
+
+On several nodes each takes its own output at the end, and the API makes one checkpoint of all the
+parts. While the ranks run, the first takes copies alone: they count if no other node has output.
 """
 
 import os
@@ -13,12 +16,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.wire.messages import RelativePath
+from core.wire.messages import RelativePath, own_name
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import (
     MANIFEST,
     checkpoint_name,
     finished_checkpoints,
+    manifest_name,
     write_manifest,
 )
 from worker.scripts.script_files import FileEntry, open_plain, plain_files
@@ -39,6 +43,9 @@ class ScriptOutput:
     checkpoints: Path
     ranks: int
     kept_step: int
+    node: int = 0
+    """Position of this node among those of the attempt."""
+    num_nodes: int = 1
     has_kept: bool = False
     kept: tuple[FileEntry, ...] = ()
     seen: tuple[FileEntry, ...] = ()
@@ -53,33 +60,40 @@ class ScriptOutput:
             return None
         if not files or files == self.kept or now - self.seen_since < QUIET_S:
             return None
-        return self._keep(files, step, self._copy)
+        return self._keep(files, step, self._copy, num_nodes=1)
 
     def conclude(self, *, step: int) -> tuple[str | None, list[str]]:
         """Create the artifacts after the last process; return the checkpoint and what was left
-        out."""
+        out. On several nodes it is this node's part, even if it has no files."""
         files, left_out = self._chosen()
         for entry in files:
             self._link(entry, self.artifacts)
-        if not files:
-            return None, left_out
-        if files == self.kept:
-            return checkpoint_name(self.kept_step), left_out
-        return self._keep(files, step, self._link), left_out
+        if self.num_nodes == 1:
+            if not files:
+                return None, left_out
+            if files == self.kept:
+                return checkpoint_name(self.kept_step), left_out
+        return self._keep(files, step, self._link, num_nodes=self.num_nodes), left_out
 
     def _chosen(self) -> tuple[tuple[FileEntry, ...], list[str]]:
         """Return the files that can be kept, and the names of the rest."""
         files: list[FileEntry] = []
         left_out = []
         for entry in plain_files(self.output):
-            if len(files) < MAX_FILES and entry.name != MANIFEST and _is_sendable(entry.name):
+            is_ours = entry.name in (MANIFEST, manifest_name(self.node))
+            if len(files) < MAX_FILES and not is_ours and self._is_sendable(entry.name):
                 files.append(entry)
             else:
                 left_out.append(entry.name)
         return tuple(files), left_out
 
     def _keep(
-        self, files: tuple[FileEntry, ...], step: int, take: Callable[[FileEntry, Path], None]
+        self,
+        files: tuple[FileEntry, ...],
+        step: int,
+        take: Callable[[FileEntry, Path], None],
+        *,
+        num_nodes: int,
     ) -> str:
         least = self.kept_step + 1 if self.has_kept else self.kept_step
         number = max(step, least)
@@ -88,12 +102,25 @@ class ScriptOutput:
         for entry in files:
             take(entry, aside)
         aside.mkdir(parents=True, exist_ok=True)
-        write_manifest(aside, step=number, layout=Layout(replicate=self.ranks))
+        write_manifest(
+            aside,
+            step=number,
+            layout=Layout(replicate=self.ranks),
+            node=self.node,
+            num_nodes=num_nodes,
+        )
         aside.rename(self.checkpoints / checkpoint_name(number))
         for older in finished_checkpoints(self.checkpoints)[LAST:]:
             shutil.rmtree(older, ignore_errors=True)
         self.kept, self.kept_step, self.has_kept = files, number, True
         return checkpoint_name(number)
+
+    def _is_sendable(self, name: str) -> bool:
+        try:  # also by the name that it gets if another node has other bytes of this one
+            SENDABLE_PATH.validate_python(own_name(name, self.node))
+        except ValidationError:
+            return False
+        return True
 
     def _copy(self, entry: FileEntry, folder: Path) -> None:
         target = folder / entry.name
@@ -111,11 +138,3 @@ class ScriptOutput:
         os.chown(source, os.geteuid(), os.getegid(), follow_symlinks=False)
         source.chmod(0o644)
         os.link(source, target, follow_symlinks=False)
-
-
-def _is_sendable(name: str) -> bool:
-    try:
-        SENDABLE_PATH.validate_python(name)
-    except ValidationError:
-        return False
-    return True

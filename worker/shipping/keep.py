@@ -19,6 +19,7 @@ from strategies.plan.run_directory import (
     finished_checkpoints,
     json_bytes,
     manifest_name,
+    read_manifest,
     sha256_of,
     verify_part,
     write_atomically,
@@ -124,7 +125,8 @@ class Keeper:
         """Send the oldest first, so that an interruption leaves at least an earlier one in the
         store."""
         start = attempt.start()
-        node = 0 if start is None else start.position
+        node, is_gang = (0, False) if start is None else (start.position, start.nodes > 1)
+        is_script_gang = is_gang and start is not None and start.script
         for folder in reversed(finished_checkpoints(attempt.checkpoints)):
             step = int(folder.name.rpartition("-")[2])
             if step in state.checkpoints or folder in self.unsendable:
@@ -142,7 +144,13 @@ class Keeper:
                 continue  # the training has deleted it meanwhile, as its keep_last asks
             key = attempt.key
             self.client.report_checkpoint(
-                CheckpointReport(job_id=key.job_id, epoch=key.epoch, step=step, files=files)
+                CheckpointReport(
+                    job_id=key.job_id,
+                    epoch=key.epoch,
+                    step=step,
+                    files=files,
+                    of_one_node=is_script_gang and read_manifest(folder, node).num_nodes == 1,
+                )
             )
             state.checkpoints.append(step)
             write_atomically(attempt.kept_file, json_bytes(state))
