@@ -14,6 +14,7 @@ import dashboard
 from api.admin import routes as admin
 from api.admin import routes_cleanups as cleanups
 from api.admin import routes_fabric as fabric
+from api.admin import routes_network as network
 from api.admin import routes_read_only as read_only
 from api.admin import routes_unsafe_settings as unsafe_settings
 from api.agendas import routes as agendas
@@ -136,6 +137,7 @@ ROUTERS = (
     cleanups.router,
     unsafe_settings.router,
     fabric.router,
+    network.router,
     read_only.router,
     node_protocol.router,
     node_workspaces.router,

@@ -16,7 +16,16 @@ from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
 from worker.api_client import ApiClient
-from worker.attempts import Attempt, DeadlinesFile, Key, NodeFolder, Share, StartFile, read_model
+from worker.attempts import (
+    Attempt,
+    DeadlinesFile,
+    Key,
+    NetworkFile,
+    NodeFolder,
+    Share,
+    StartFile,
+    read_model,
+)
 from worker.boot import boot_id, cores
 from worker.decide import (
     UNWANTED_GRACE_S,
@@ -165,6 +174,10 @@ class Actor:
             )  # it may allow the ranks to start
         if order.request is not None and order.request != attempt.request():
             write_atomically(attempt.request_file, json_bytes(order.request))
+        if order.network is not None and order.network.reach is not None:
+            reach = NetworkFile(reach=tuple(order.network.reach))
+            if reach != read_model(attempt.network_file, NetworkFile):
+                write_atomically(attempt.network_file, json_bytes(reach))
 
     def _stop_unwanted(self, key: Key) -> None:
         log.info("attempt_not_wanted", attempt=key.folder)

@@ -179,6 +179,7 @@ class Agent:
             exit=record,
             has_output=self._has_output(attempt, start, known),
             kept=kept,
+            hosts=list(attempt.hosts()),
         )
 
     @staticmethod
@@ -233,6 +234,7 @@ class Agent:
                 self.actor.host.sandbox,
                 self.actor.sharing,
                 shared_workspaces=self.actor.host.workspaces is not None,
+                egress=self.actor.host.egress,
             )
             self.trim_cache()
         return Heartbeat(

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.spec.spec import Launcher
 from core.states import Outcome
-from core.wire.messages import ExitRecord, Order, Rendezvous, Request
+from core.wire.messages import ExitRecord, HostUse, Order, Rendezvous, Request
 from strategies.plan.run_directory import (
     RunDirectory,
     fsync_directory,
@@ -142,6 +142,18 @@ class DeadlinesFile(StateFile):
     """True if the stop was ordered; it is then not postponed."""
 
 
+class NetworkFile(StateFile):
+    """Content of network.json: the hosts that a program may reach, as last ordered."""
+
+    reach: tuple[str, ...]
+
+
+class HostsFile(StateFile):
+    """Content of hosts.json: the use that an attempt has made of each host."""
+
+    hosts: tuple[HostUse, ...]
+
+
 class Attempt(RunDirectory):
     """Paths and files of one attempt on this node."""
 
@@ -188,6 +200,14 @@ class Attempt(RunDirectory):
         return self.path / "secrets.json"
 
     @property
+    def network_file(self) -> Path:
+        return self.path / "network.json"
+
+    @property
+    def hosts_file(self) -> Path:
+        return self.path / "hosts.json"
+
+    @property
     def resume_folder(self) -> Path:
         return self.path / "resume"
 
@@ -215,6 +235,14 @@ class Attempt(RunDirectory):
 
     def request(self) -> Request | None:
         return read_model(self.request_file, Request)
+
+    def hosts(self) -> tuple[HostUse, ...]:
+        """Return the use of each host so far."""
+        found = read_model(self.hosts_file, HostsFile)
+        return () if found is None else found.hosts
+
+    def write_hosts(self, hosts: tuple[HostUse, ...]) -> None:
+        write_atomically(self.hosts_file, json_bytes(HostsFile(hosts=hosts)))
 
     def exit_record(self) -> ExitRecord | None:
         """Return the attempt's end.

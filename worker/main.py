@@ -103,6 +103,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
                     host.sandbox,
                     sharing,
                     shared_workspaces=settings.workspaces is not None,
+                    egress=host.egress,
                 ),
                 stop=stop,
             )
@@ -224,7 +225,14 @@ def script_host(settings: WorkerSettings) -> ScriptHost:
         files=settings.script_files,
         processes=settings.script_processes,
     )
-    return ScriptHost(found, limits, settings.wheels, settings.workspaces, settings.workspace_uid)
+    return ScriptHost(
+        found,
+        limits,
+        settings.wheels,
+        settings.workspaces,
+        settings.workspace_uid,
+        settings.egress,
+    )
 
 
 def listen(app: Celery, stop: threading.Event) -> None:

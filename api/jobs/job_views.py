@@ -28,7 +28,7 @@ from core.tables.jobs import Attempt, AttemptPart, Job, StudyJob
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
-from core.wire.messages import ExitRecord
+from core.wire.messages import ExitRecord, HostUse
 from strategies.plan.trust.preflight_report import Report
 
 UNREAD = (
@@ -107,7 +107,14 @@ def places_of(session: Session, attempts: Sequence[Attempt]) -> dict[str, list[P
         first = part.position * len(part.slots)
         ranks = list(range(first, first + len(part.slots)))
         found[part.attempt_id].append(
-            PlaceView(node=node, lease=part.lease_id, slots=part.slots, ranks=ranks, reason=reason)
+            PlaceView(
+                node=node,
+                lease=part.lease_id,
+                slots=part.slots,
+                ranks=ranks,
+                reason=reason,
+                hosts=[HostUse.model_validate(use) for use in part.hosts or ()],
+            )
         )
     return found
 

@@ -42,6 +42,9 @@ def plan_view(
         reason += " " + _fetching(planned, fetch_s)
     if workspace:
         reason += " " + workspace
+    network = [] if chosen is None else list(planned.networks.get(chosen.offer.name, ()))
+    if network:
+        reason += f" It may reach: {', '.join(network)}."
     return PlanView(
         plans=[
             class_plan(
@@ -59,6 +62,7 @@ def plan_view(
         reason=reason,
         inputs=[input_view(one) for one in planned.inputs],
         fetch_s=fetch_s,
+        network=network,
     )
 
 

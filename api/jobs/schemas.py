@@ -8,6 +8,7 @@ from api.web.schemas import Body, Moment, View
 from core.spec.inputs import InputKind
 from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan
 from core.states import TERMINAL_JOB, AttemptState, Desired, JobState, Outcome
+from core.wire.messages import HostUse
 from strategies.plan.run_directory import RankMemory, Result
 from strategies.plan.seats import Seat, TimeSlot
 from strategies.plan.trust.accuracy import AccuracyRow
@@ -73,6 +74,8 @@ class PlanView(View):
     """Explanation in words: where and when the job would start, or why it cannot."""
     inputs: list[JobInputView] = Field(default_factory=list)
     """Inputs of a script, as they would be resolved now."""
+    network: list[str] = Field(default_factory=list)
+    """Hosts that a script may reach on the chosen class, of those that it asks for."""
     fetch_s: float | None = None
     """Seconds in which a node that has none of the inputs fetches them, before the start. Null if
     there are none, or if no node of the class has measured its rate yet."""
@@ -89,6 +92,8 @@ class PlaceView(View):
     ranks: list[int]
     reason: str
     """Reason of the attempt's end on this node, as the node reports it; empty until then."""
+    hosts: list[HostUse] = Field(default_factory=list)
+    """Hosts that a program has reached from this node, or tried to, so far."""
 
 
 class JobView(View):

@@ -1,8 +1,8 @@
 """Submission of a job, from its text to the queue: read, plan, then write in one short
 transaction."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from api.jobs.job_views import (
 )
 from api.jobs.plan_cache import PlanCache, PlanOnClass, classes_on_offer
 from api.jobs.schemas import JobView
+from api.nodes.network_lists import granted_hosts
 from api.web.bells import Bells
 from api.web.errors import InvalidRequest, validation_items
 from api.web.idempotency import KeyedRequest
@@ -30,6 +31,7 @@ from core.base.strict_text import Json, SpecText
 from core.leases.neighbours import why_not_beside_others
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
+from core.spec.hosts import host_rules, named, narrowed
 from core.spec.spec import (
     MAX_OUT_OF_MEMORY_S,
     AnyJobSpec,
@@ -68,6 +70,8 @@ class PlannedSpec:
     model_id: str | None
     plans: Sequence[PlanOnClass]
     inputs: Sequence[ResolvedInput] = ()
+    networks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Hosts that a script may reach on each of these classes, if it asks for some."""
 
     @property
     def chosen(self) -> PlanOnClass | None:
@@ -156,9 +160,16 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
             code="too_few_nodes",
             param="resources.nodes",
         )
-    plans = [cache.plan(spec, offer) for offer in enough]
+    networks = granted_networks(session, spec, [one.name for one in enough], user_id=user_id)
+    if networks:
+        enough = [offer for offer in enough if offer.name in networks]
     return PlannedSpec(
-        spec=spec, dataset_id=dataset_id, model_id=model_id, plans=plans, inputs=inputs
+        spec=spec,
+        dataset_id=dataset_id,
+        model_id=model_id,
+        plans=[cache.plan(spec, offer) for offer in enough],
+        inputs=inputs,
+        networks=networks,
     )
 
 
@@ -398,6 +409,36 @@ def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None
                 code="not_in_code",
                 param=f"script.{param}",
             )
+
+
+def granted_networks(
+    session: Session, spec: AnyJobSpec, node_classes: Sequence[str], *, user_id: str
+) -> Mapping[str, Sequence[str]]:
+    """Map node class -> the hosts that a script may reach there, for classes on which all that it
+    asks for is granted; empty if it asks for nothing. Raises BadRequest if there is no such class.
+    """
+    if not isinstance(spec, ScriptJobSpec) or not spec.network or not node_classes:
+        return {}
+    found, refusals = {}, []
+    for name in node_classes:
+        granted = granted_hosts(session, node_class=name, user_id=user_id)
+        for number, entry in enumerate(spec.network):
+            wanted = host_rules([entry])
+            if len(narrowed(wanted, granted)) < len(wanted):
+                refusals.append((number, entry, f"{named(granted)} on {name}"))
+                break
+        else:
+            found[name] = [str(rule) for rule in narrowed(host_rules(spec.network), granted)]
+    if not found:
+        number, entry, _ = refusals[0]
+        raise BadRequest(
+            f"network.{number}: {entry} may not be reached. You may reach: "
+            f"{'; '.join(each for *_, each in refusals)}. An administrator lists hosts with "
+            "`trainyard admin network`.",
+            code="network_not_granted",
+            param=f"network.{number}",
+        )
+    return found
 
 
 def require_secrets(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None:

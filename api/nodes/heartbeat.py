@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.nodes.gpu_health import take_health
+from api.nodes.host_uses import take_hosts
 from api.nodes.node_classes import hardware_of, join_class, judge_together, refit, same_kind
 from api.web.bells import Bells
 from api.web.clean_text import clean_text, cleaned
@@ -173,6 +174,8 @@ def _take_part(
     if seen.preflight is not None and attempt.preflight is None:
         attempt.preflight = cleaned(seen.preflight.model_dump(mode="json"))
         session.flush()  # an exit in the same heartbeat reads the row again
+        bells.jobs.add(job.id)
+    if take_hosts(session, node, job, attempt, part, seen, now=now):
         bells.jobs.add(job.id)
     if seen.phase is Phase.EXITED:
         _take_exit(session, node, job, attempt, part, seen, now=now, bells=bells)

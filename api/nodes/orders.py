@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.files.dataset_files import files_of
 from api.nodes.fetching_ahead import DATASET_FILE, fetched_ahead, script_inputs
+from api.nodes.network_lists import network_of
 from api.nodes.workspace_orders import workspace_order
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
@@ -152,6 +153,7 @@ def _order(
         code=_code(session, job),
         inputs=script_inputs(session, job) if job.code_sha256 else [],
         workspace=workspace_order(session, job, attempt, part, quota),
+        network=network_of(session, job, spec, session.get_one(Node, part.node_id)),
         resume=_resume(session, attempt),
         deadlines=until,
         stop=stop,

@@ -188,6 +188,20 @@ class Artifact(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostUse(View):
+    """Use that an attempt has made of one host, by its node's proxy."""
+
+    host: str
+    """Name and port, such as `pypi.org:443`; of very many, the later ones are `other hosts`."""
+    connections: int = 0
+    received_bytes: int = 0
+    refused: int = 0
+    sent_bytes: int = 0
+    why: str = ""
+    """Reason of the last refusal."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Place(View):
     """One node of an attempt."""
 
@@ -199,6 +213,8 @@ class Place(View):
     ranks: tuple[int, ...]
     reason: str
     """Reason of the attempt's end on this node, as the node reports it; empty until then."""
+    hosts: tuple[HostUse, ...] = ()
+    """Hosts that a program has reached from this node, or tried to, so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1524,6 +1540,25 @@ class Move(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkList(View):
+    """Hosts that programs of a node class, or of a lab, may reach."""
+
+    node_class: str | None
+    lab: str | None
+    """Name of the lab, if it is a lab's list."""
+    hosts: tuple[str, ...]
+    """Hosts and groups, as they were listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(View):
+    """All lists, and the hosts of each group."""
+
+    lists: tuple[NetworkList, ...]
+    groups: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class NewInvite(View):
     """A new invitation with its link, which is shown only in this answer."""
 
@@ -1731,6 +1766,8 @@ class PlanAnswer(View):
     there are none, or if no node of the class has measured its rate yet."""
     inputs: tuple[JobInput, ...] = ()
     """Inputs of a script, as they would be resolved now."""
+    network: tuple[str, ...] = ()
+    """Hosts that a script may reach on the chosen class, of those that it asks for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,13 @@
 """Settings: environment variables TRAINYARD_*, one class per process, read once in its main()."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from core.spec.hosts import host_rules
 
 
 class _Settings(BaseSettings):
@@ -134,6 +136,17 @@ class ApiSettings(SchedulerSettings):
         return self.secrets_key or self.store / "secrets.key"
 
 
+def hosts_in(text: object) -> object:
+    """Return the hosts of a text that separates them by commas; an empty one, or `none`, has none.
+
+    Raises ValueError if one of them is not written as `core.spec.hosts` says.
+    """
+    if not isinstance(text, str):
+        return text
+    entries = [entry for part in text.split(",") if (entry := part.strip())]
+    return tuple(map(str, host_rules([] if entries == ["none"] else entries)))
+
+
 class WorkerSettings(_Settings):
     """Settings of a GPU node. No database here: a node speaks HTTP and listens to its queue."""
 
@@ -168,6 +181,9 @@ class WorkerSettings(_Settings):
     each person, the same on every node."""
     workspace_every_s: float = Field(default=60.0, gt=0)
     """Seconds between two looks at a workspace that a program is changing."""
+    egress: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(hosts_in)] = None
+    """Hosts, separated by commas, that programs may reach from this node at most, whatever an
+    administrator grants; `none` for no host. None: what is granted."""
     script_disk_gib: float = Field(default=50.0, gt=0)
     """GiB that one script may have written at a time."""
     script_files: int = Field(default=1_000_000, ge=100)

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from core.spec.inputs import MAX_INPUTS, Input, require_apart
+from core.spec.network import AskedHosts
 from core.spec.script import Script, ScriptPlan
 from strategies.plan.planner import DOES_NOT_FIT, Plan
 from strategies.plan.spec import SpecPart, TrainSpec
@@ -157,6 +158,9 @@ class ScriptJobSpec(JobTerms):
     workspace: bool = Field(default=False, exclude_if=lambda wanted: not wanted)
     """Bring your workspace, the folder that outlives leases and follows you from node to node:
     `$TRAINYARD_WORKSPACE` inside. One program at a time writes to it."""
+    network: AskedHosts = ()
+    """Hosts that the script may reach by https, of those that an administrator has listed:
+    pypi.org, *.hf.co, registry.example:5000, or a group: pypi, huggingface. Default: none."""
 
 
 AnyJobSpec = JobSpec | ScriptJobSpec

@@ -215,6 +215,8 @@ class AttemptPart(Base):
     the API sets it, and clears it when the node lists the attempt again."""
     exit: Mapped[Document | None]
     """`core.wire.messages.ExitRecord` of this node"""
+    hosts: Mapped[list[Document] | None] = mapped_column(JSON)
+    """`core.wire.messages.HostUse` of each host that it has reached from this node, or tried to."""
     lost: Mapped[str | None]
     """Reason why it was declared lost, in a sentence, if it was."""
     has_output: Mapped[bool] = mapped_column(default=False, server_default=text("false"))

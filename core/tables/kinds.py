@@ -11,6 +11,13 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
+class ListOwner(StrEnum):
+    """Owner of a list of hosts that programs may reach."""
+
+    NODE_CLASS = "node_class"
+    LAB = "lab"
+
+
 class TokenKind(StrEnum):
     """Origin of a bearer token."""
 

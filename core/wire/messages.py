@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.spec.hosts import MAX_RULES
 from core.spec.inputs import HubName, InputKind
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
@@ -109,6 +110,9 @@ class Inventory(Message):
     shared_workspaces: bool = Field(default=False, exclude_if=lambda shared: not shared)
     """True if people's workspaces are in a folder that the site's nodes share. Left out if False:
     older APIs do not know the field."""
+    egress: str | None = Field(default=None, max_length=4000)
+    """The most that programs may reach from it, as its own setting says; empty: it sets no limit.
+    None: an older worker, whose programs reach nothing."""
 
 
 class GpuReading(Message):
@@ -200,6 +204,19 @@ class ExitRecord(Message):
     result: Result | None = None
 
 
+class HostUse(Message):
+    """Use that an attempt has made of one host, by its node's proxy."""
+
+    host: str = Field(max_length=300)
+    """Name and port, such as `pypi.org:443`; of very many, the later ones are `other hosts`."""
+    connections: int = Field(default=0, ge=0, le=2**53)
+    refused: int = Field(default=0, ge=0, le=2**53)
+    sent_bytes: int = Field(default=0, ge=0, le=2**53)
+    received_bytes: int = Field(default=0, ge=0, le=2**53)
+    why: str = Field(default="", max_length=300)
+    """Reason of the last refusal."""
+
+
 class Observed(Message):
     """An attempt whose run directory is on this node."""
 
@@ -218,6 +235,8 @@ class Observed(Message):
     """True if a script has put a file into its output here, on another node than the first."""
     kept: bool = False
     """True after the exit once metrics, logs, checkpoints and artifacts are all acknowledged."""
+    hosts: list[HostUse] = Field(default=[], max_length=300, exclude_if=lambda used: not used)
+    """Hosts that it has reached, or tried to, so far."""
 
 
 class Heartbeat(Message):
@@ -349,6 +368,15 @@ class WorkspaceOrder(Message):
     max_files: int = Field(ge=1)
 
 
+class Network(Message):
+    """Hosts that an attempt may reach, as `core.spec.hosts` writes them."""
+
+    reach: list[str] | None = Field(max_length=MAX_RULES)
+    """Hosts that the job asked for and that are granted now. None: it asked for none."""
+    granted: list[str] = Field(max_length=MAX_RULES)
+    """All that its node class and lab may reach: packages are installed through the same proxy."""
+
+
 class Order(Message):
     """Desired state of one attempt on this node."""
 
@@ -381,6 +409,9 @@ class Order(Message):
     """Inputs of a script. Left out of the answer if empty: older workers do not know the field."""
     workspace: WorkspaceOrder | None = Field(default=None, exclude_if=lambda told: told is None)
     """Workspace of a script. Left out of the answer if None: older workers do not know it."""
+    network: Network | None = Field(default=None, exclude_if=lambda told: told is None)
+    """Hosts that it may reach. None: no host. Left out of the answer then: older workers do not
+    know the field."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,6 +31,9 @@ COMPLETE = "complete"
 PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy",
           "http_proxy", "no_proxy", "SSL_CERT_FILE")  # fmt: skip
 MAX_REQUIREMENTS = 500
+NO_VARIABLES: Mapping[str, str] = {}
+
+Proxy = Callable[[], AbstractContextManager[Mapping[str, str] | None]]
 
 
 class CannotBuild(Exception):
@@ -91,10 +95,12 @@ def build(
     wheels: Path | None,
     say: Callable[[str], None],
     cancelled: Callable[[], bool],
+    proxy: Proxy = nullcontext,
 ) -> Path:
     """Return the folder of an environment with `requirements`, building it if needed.
 
-    `wheels`: a folder to take packages from instead of an index. `say` gets a line for the
+    `wheels`: a folder to take packages from instead of an index. `proxy` is entered for the
+    download, and gives variables that lead pip to a proxy. `say` gets a line for the
     attempt's log now and then. Raises CannotBuild, and OSError of the disk.
     """
     folder = cache / f"environment-{_key(requirements)}"
@@ -112,7 +118,15 @@ def build(
         ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (site / OUR_PATH).write_text("".join(f"{path}\n" for path in sorted(ours)))
         if requirements:
-            _install(requirements, folder, wheels=wheels, say=say, cancelled=cancelled)
+            with proxy() as variables:
+                _install(
+                    requirements,
+                    folder,
+                    wheels=wheels,
+                    say=say,
+                    cancelled=cancelled,
+                    variables=variables or {},
+                )
         (folder / COMPLETE).touch()
     say("The environment is built.")
     return folder
@@ -136,6 +150,7 @@ def _install(
     wheels: Path | None,
     say: Callable[[str], None],
     cancelled: Callable[[], bool],
+    variables: Mapping[str, str],
 ) -> None:
     listed = folder / "requirements.txt"
     listed.write_text("\n".join(requirements) + "\n")
@@ -146,7 +161,7 @@ def _install(
     ]  # fmt: skip
     if wheels is not None:
         command += ["--no-index", "--find-links", str(wheels)]
-    code, said = _run(command, say, cancelled)
+    code, said = _run(command, say, cancelled, variables)
     if code == 0:
         return
     missing = NOT_FOUND.search(said)
@@ -162,11 +177,15 @@ def _install(
 
 
 def _run(
-    command: list[str], say: Callable[[str], None], cancelled: Callable[[], bool]
+    command: list[str],
+    say: Callable[[str], None],
+    cancelled: Callable[[], bool],
+    variables: Mapping[str, str] = NO_VARIABLES,
 ) -> tuple[int, str]:
     """Run a command, pass its lines to `say`, and return its exit code and output."""
     environment = {name: value for name, value in os.environ.items() if name in PASSED}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    environment |= variables
     said: list[str] = []
     with subprocess.Popen(
         command,

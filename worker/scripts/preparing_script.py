@@ -9,16 +9,20 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from core.spec.code_archive import BadArchive, unpack
+from core.spec.hosts import host_rules
 from core.spec.script import Script, ScriptLauncher
 from core.states import Outcome
-from core.wire.messages import Order, Secrets
+from core.wire.messages import Network, Order, Secrets
 from strategies.plan.run_directory import json_bytes
 from worker.attempts import Attempt
-from worker.scripts.environments import CannotBuild, build, requirements_of
+from worker.egress.packages import has_index, index_of_pip, proxy_for_packages
+from worker.scripts.environments import CannotBuild, Proxy, build, requirements_of
 from worker.scripts.inputs import InputMount
 from worker.scripts.library_folders import (
     HUB_INDEX,
@@ -54,6 +58,8 @@ class ScriptHost:
     """The site's shared folder of people's workspaces."""
     workspace_uid: int = 1_879_100_000
     """First of the users that own people's folders in it."""
+    egress: tuple[str, ...] | None = None
+    """The most that programs may reach from this node; None: it sets no limit."""
 
 
 def script_run(
@@ -103,7 +109,13 @@ def script_run(
     environment = None
     if script.requirements is not None:
         environment = _environment(
-            folders.code / script.requirements, attempt, host, cache, tell, cancelled
+            folders.code / script.requirements,
+            attempt,
+            host,
+            cache,
+            tell,
+            cancelled,
+            proxy=package_proxy(order.network, host, attempt),
         )
     require_launcher(script, environment)
     if script.secrets:
@@ -124,6 +136,8 @@ def script_run(
         resume_from=resume_from,
         resume_step=0 if order.resume is None else order.resume.step,
         gpus=gpu_devices,
+        has_egress=order.network is not None and order.network.reach is not None,
+        ceiling=host.egress,
         inputs=inputs,
         workspace=workspace,
     )
@@ -157,6 +171,8 @@ def _environment(
     cache: Path,
     tell: Callable[[str], None],
     cancelled: Callable[[], bool],
+    *,
+    proxy: Proxy,
 ) -> Path:
     attempt.launcher_logs.mkdir(parents=True, exist_ok=True)
     with (attempt.launcher_logs / "stdout.log").open("a") as log:
@@ -168,14 +184,33 @@ def _environment(
 
         try:
             return build(
-                requirements_of(file), cache, wheels=host.wheels, say=say, cancelled=cancelled
+                requirements_of(file),
+                cache,
+                wheels=host.wheels,
+                say=say,
+                cancelled=cancelled,
+                proxy=proxy,
             )
         except CannotBuild as error:
             say(str(error))
             outcome = Outcome.CANCELLED if cancelled() else Outcome.START_FAILED
+            refused = "".join(f" {use.why}." for use in attempt.hosts() if use.refused)
             raise CannotStart(
-                outcome, f"The script's environment cannot be built: {error}."
+                outcome, f"The script's environment cannot be built: {error}.{refused}"
             ) from error
+
+
+def package_proxy(network: Network | None, host: ScriptHost, attempt: Attempt) -> Proxy:
+    """Return the proxy by which packages are downloaded: that of the granted hosts, if the index is
+    among them; else they come as the node's own pip gets them."""
+    if network is None or host.wheels is not None:
+        return nullcontext
+    rules, index = host_rules(network.granted), index_of_pip()
+    if host.egress is not None and not has_index(host_rules(host.egress), index):
+        return nullcontext
+    if not has_index(rules, index):
+        return nullcontext
+    return partial(proxy_for_packages, network.granted, host.egress, keep=attempt.write_hosts)
 
 
 def require_launcher(script: Script, environment: Path | None) -> None:

@@ -78,6 +78,15 @@ class LoopbackService:
 
 
 @dataclass(frozen=True)
+class Egress:
+    """Way out of a sandbox: a proxy outside accepts what connects to a port on loopback inside."""
+
+    port: int
+    descriptor: int
+    """Inherited socket that passes the listening one to the proxy."""
+
+
+@dataclass(frozen=True)
 class Box:
     """One sandbox: what it shows beside the system, and the command that runs in it."""
 
@@ -100,6 +109,7 @@ class Box:
     fellows: Fellows | None = None
     """Network with other sandboxes; None: nobody else is on its network."""
     service: LoopbackService | None = None
+    egress: Egress | None = None
     on_host_network: bool = False
     """True if it has the host's network with its RDMA devices, as an administrator allowed."""
 
@@ -119,6 +129,7 @@ class Box:
             "mounts": None,
             "network": self._network(),
             "service": None if self.service is None else asdict(self.service),
+            "egress": None if self.egress is None else asdict(self.egress),
             "limits": dict(self.limits),
             "may_set_affinity": self.may_set_affinity,
             "uid": self.uid,

@@ -9,6 +9,7 @@ script's.
     limits     resource limits by name
     network    for a script on several nodes its address, and the socket to its relay; else null
     service    port on loopback, and the program that serves the script there; else null
+    egress     port on loopback, and the socket to the proxy that accepts there; else null
     may_set_affinity   false if the script must stay on the processors that it starts on
     uid, gid   user that the script runs as if the worker is root; else null
     command, environment, folder
@@ -77,6 +78,8 @@ def main() -> int:
             build(wanted["mounts"])
         service = wanted["service"]
         listening = None if service is None else listen(service["port"])
+        if wanted["egress"] is not None:
+            hand_out(listen(wanted["egress"]["port"]), wanted["egress"]["descriptor"])
         if interface is not None:
             meet(interface, network["descriptor"])
         lock(
@@ -228,6 +231,12 @@ def serve(command: list[str], listening: socket.socket) -> None:
     listening.set_inheritable(True)
     start([*command, str(listening.fileno())], {})
     listening.close()
+
+
+def hand_out(listening: socket.socket, descriptor: int) -> None:
+    """Give the listening socket to the proxy outside; nobody inside has it from now on."""
+    with listening, socket.socket(fileno=descriptor) as proxy:
+        socket.send_fds(proxy, [b"l"], [listening.fileno()])
 
 
 def linger() -> None:

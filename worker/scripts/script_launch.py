@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -22,7 +22,14 @@ from typing import NoReturn
 from core.base.clock import boot_s
 from core.wire.messages import Secrets
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
-from worker.attempts import Attempt, StartFile, read_model
+from worker.attempts import Attempt, NetworkFile, StartFile, read_model
+from worker.egress.launch import (
+    EGRESS_PORT,
+    ProxyProcess,
+    fork_proxy,
+    keep_only,
+    proxy_variables,
+)
 from worker.ranks.judge import RankEvidence, codes_in_report
 from worker.ranks.launch import MASTER, PASSED_PREFIXES, fabric_variables, in_child
 from worker.ranks.process_tree import MARK, descendants
@@ -31,7 +38,7 @@ from worker.scripts import library_folders
 from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay
 from worker.scripts.inputs import variables
 from worker.scripts.resource_limits import ResourceLimits
-from worker.scripts.sandbox import Box, Fellows
+from worker.scripts.sandbox import Box, Egress, Fellows
 from worker.scripts.sandbox_users import SandboxUser, share_user, take_user
 from worker.scripts.script_metrics import ScriptMetrics
 from worker.scripts.script_output import MAX_FILES, ScriptOutput
@@ -87,6 +94,10 @@ class ScriptLauncher:
     user: SandboxUser | None = None
     """User that it runs as, held by this process to its end; None if the worker is not root."""
     relay_pid: int = 0
+    proxy: ProxyProcess | None = None
+    """Proxy to the hosts that it may reach; None if it has none."""
+    proxy_user: SandboxUser | None = None
+    network_seen: tuple[int, int] | None = None
     asked_to_leave: bool = False
     killed: bool = False
     began: float = field(default_factory=boot_s)
@@ -115,16 +126,23 @@ class ScriptLauncher:
             hand_over(self.writable, None if self.user is None else self.user.uid)
         self.exit_code = None
         say(f"Sandbox: {self.run.level}.")
-        seat = self.seat()
-        if seat is None:
-            self._enter(self.box(None), None)
-            return
-        outside, inside = socket.socketpair()
-        with outside, inside:
-            self.relay_pid = fork_relay(
-                seat, outside, lambda: in_child(self.limits, signal.SIGKILL)
-            )
-            self._enter(self.box(Fellows(address_of(seat.position), inside.fileno())), inside)
+        seat, fellows, egress = self.seat(), None, None
+        with contextlib.ExitStack() as sockets:
+            inherited = []
+            if seat is not None:
+                outside, inside = map(sockets.enter_context, socket.socketpair())
+                self.relay_pid = fork_relay(seat, outside, self._in_child)
+                fellows = Fellows(address_of(seat.position), inside.fileno())
+                inherited.append(inside)
+            if self.has_egress:
+                outside, inside = map(sockets.enter_context, socket.socketpair())
+                self._start_proxy(outside)
+                egress = Egress(EGRESS_PORT, inside.fileno())
+                inherited.append(inside)
+            self._enter(self.box(fellows, egress), inherited)
+
+    def _in_child(self) -> None:
+        in_child(self.limits, signal.SIGKILL)
 
     @property
     def writable(self) -> list[Path]:
@@ -143,13 +161,42 @@ class ScriptLauncher:
         meeting = start.rendezvous
         return GangMember(start.position, start.nodes, meeting.address, meeting.port, meeting.key)
 
-    def _enter(self, box: Box, inherited: socket.socket | None) -> None:
+    def _start_proxy(self, given: socket.socket) -> None:
+        if os.geteuid() == 0 and self.proxy_user is None:
+            self.proxy_user = take_user()
+        self.proxy = fork_proxy(
+            given,
+            uid=None if self.proxy_user is None else self.proxy_user.uid,
+            prepare=self._in_child,
+            earlier=self.attempt.hosts(),
+        )
+        self.network_seen = None
+        self._look_at_network()
+        say(f"It may reach by name: {', '.join(self._reach()) or 'no host'}.")
+
+    def _reach(self) -> tuple[str, ...]:
+        found = read_model(self.attempt.network_file, NetworkFile)
+        return () if found is None else found.reach
+
+    def _look_at_network(self) -> None:
+        """Tell the proxy what may be reached, if that has changed; keep what it reports."""
+        if self.proxy is None:
+            return
+        with contextlib.suppress(OSError):
+            found = os.stat(self.attempt.network_file)
+            if self.network_seen != (found.st_mtime_ns, found.st_ino):
+                self.network_seen = (found.st_mtime_ns, found.st_ino)
+                self.proxy.follow(self._reach(), self.run.ceiling)
+        if self.proxy.look():
+            self.attempt.write_hosts(self.proxy.hosts)
+
+    def _enter(self, box: Box, inherited: Sequence[socket.socket]) -> None:
         command, told = box.launch(self.run.level)
         self.pid = os.fork()
         if self.pid == 0:
             self._become(command, told, inherited)
 
-    def box(self, fellows: Fellows | None) -> Box:
+    def box(self, fellows: Fellows | None, egress: Egress | None) -> Box:
         """Return its sandbox. Creates the files of each rank's output."""
         run, folders = self.run, self.folders
         uid = None if self.user is None else self.user.uid
@@ -200,6 +247,7 @@ class ScriptLauncher:
             uid=uid,
             fellows=fellows,
             service=library_folders.hub_service() if self.has_hub else None,
+            egress=egress,
             on_host_network=self.on_host_network,
         )
 
@@ -243,6 +291,11 @@ class ScriptLauncher:
     def has_hub(self) -> bool:
         """True if its inputs are served on loopback, which must be nobody else's."""
         return bool(self.run.inputs) and not self.on_host_network
+
+    @property
+    def has_egress(self) -> bool:
+        """True if it has a proxy, which must be nobody else's."""
+        return self.run.has_egress and not self.on_host_network
 
     @property
     def master(self) -> tuple[str, int]:
@@ -292,6 +345,10 @@ class ScriptLauncher:
             own[VARIABLE] = INSIDE
         if self.run.inputs:
             own |= library_folders.variables(has_hub=self.has_hub)
+        if self.has_egress:
+            nodes = self.start_order.nodes
+            fellows = [] if nodes == 1 else [address_of(position) for position in range(nodes)]
+            own |= proxy_variables(f"http://127.0.0.1:{EGRESS_PORT}", also=fellows)
         instances = [uuid for uuid in self.start_order.gpus if uuid.startswith(MIG)]
         if instances:  # CUDA finds no MIG instance by itself
             own["CUDA_VISIBLE_DEVICES"] = ",".join(instances)
@@ -305,18 +362,16 @@ class ScriptLauncher:
         values = {} if secrets is None else secrets.values
         return {**passed, **own, **self.run.script.environment, **values}
 
-    def _become(self, command: list[str], told: bytes, inherited: socket.socket | None) -> NoReturn:
+    def _become(
+        self, command: list[str], told: bytes, inherited: Sequence[socket.socket]
+    ) -> NoReturn:
         try:
             in_child(self.limits, signal.SIGKILL)
             memory = os.memfd_create("told")
             os.write(memory, told)
             os.lseek(memory, 0, os.SEEK_SET)
             os.dup2(memory, 0)
-            kept = 2 if inherited is None else inherited.fileno()
-            os.closerange(3, kept)
-            os.closerange(kept + 1, 4096)
-            if inherited is not None:
-                inherited.set_inheritable(True)
+            keep_only(inherited)
             os.execve(command[0], command, {"PATH": PATH, MARK: str(self.attempt.path)})
         except OSError as error:
             sys.stderr.write(f"{command[0]}: {error}\n")
@@ -328,6 +383,10 @@ class ScriptLauncher:
     def ended(self, pid: int, code: int) -> None:
         if pid == self.pid:
             self.exit_code = code
+            if self.proxy is not None and self.proxy.finish():
+                self.attempt.write_hosts(self.proxy.hosts)
+        elif self.proxy is not None and pid == self.proxy.pid and self.is_running():
+            say("The proxy has ended, so no host can be reached any more.")
         elif pid == self.relay_pid:
             self.relay_pid = 0
             if code != 0 and self.is_running():
@@ -338,6 +397,7 @@ class ScriptLauncher:
         """Collect its metrics, and check its use of the disk."""
         with contextlib.suppress(OSError):
             self._collect()
+        self._look_at_network()
         now = time.monotonic()
         if now < self.measure_at or self.exit_code is not None or self.breach:
             return

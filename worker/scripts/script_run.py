@@ -58,6 +58,10 @@ class ScriptRun(StateFile):
     resume_from: str | None = None
     resume_step: int = 0
     gpus: tuple[int, ...] = ()
+    has_egress: bool = False
+    """True if it asked for a network: network.json says what it may reach."""
+    ceiling: tuple[str, ...] | None = None
+    """The most that programs may reach from this node; None: it sets no limit."""
     inputs: tuple[InputMount, ...] = ()
     workspace: WorkspaceMount | None = None
 

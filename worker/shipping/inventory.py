@@ -25,6 +25,7 @@ def take_inventory(
     sharing: SharingHost | None = None,
     *,
     shared_workspaces: bool = False,
+    egress: Sequence[str] | None = None,
 ) -> Inventory:
     """Return the machine's inventory now; without GPUs it has `slots` CPU slots, else its cores."""
     num_slots = len(gpus) or slots or cores()
@@ -52,6 +53,7 @@ def take_inventory(
         sharing=None if support is None else support.sharing,
         shared_workspaces=shared_workspaces,
         no_sharing="" if support is None else support.reason[:2000],
+        egress="" if egress is None else ", ".join(egress) or "none",
     )
 
 

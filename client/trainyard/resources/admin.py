@@ -1,6 +1,6 @@
 """`client.admin`: people, nodes and the audit log, for staff and administrators."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,8 @@ from trainyard.views import (
     Fabric,
     InTheWay,
     Link,
+    Network,
+    NetworkList,
     Node,
     ReadOnly,
     UnsafeSetting,
@@ -143,6 +145,22 @@ class Admin:
         body = {"interface": interface, "adapters": adapters, "programs": programs}
         path = f"/v1/admin/node-classes/{segment(node_class)}/fabric"
         return decode(Fabric, self._connection.put(path, body))
+
+    def network(self) -> Network:
+        """Return the hosts that programs may reach, by node class and by lab."""
+        return decode(Network, self._connection.get("/v1/admin/network"))
+
+    def set_network(
+        self, hosts: Sequence[str], *, node_class: str | None = None, lab: str | None = None
+    ) -> NetworkList:
+        """Set the hosts that programs of a node class, or of a lab, may reach; none removes the
+        list."""
+        assert (node_class is None) != (lab is None)
+        owner = (
+            f"node-classes/{segment(node_class)}" if node_class else f"labs/{segment(lab or '')}"
+        )
+        path = f"/v1/admin/network/{owner}"
+        return decode(NetworkList, self._connection.put(path, {"hosts": list(hosts)}))
 
     def begin_read_only(self, *, minutes: int, reason: str) -> ReadOnly:
         """Refuse all changes from now on, for at most `minutes`. Running jobs continue."""

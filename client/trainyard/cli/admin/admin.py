@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from trainyard.cli.admin import cleanups, maintenance, policies
+from trainyard.cli.admin import cleanups, maintenance, network, policies
 from trainyard.cli.output import (
     AsJson,
     Limit,
@@ -37,6 +37,7 @@ app.add_typer(policies.policy_app, name="policy")
 app.add_typer(policies.windows_app, name="windows")
 app.add_typer(cleanups.app, name="cleanup")
 app.add_typer(maintenance.app, name="maintenance")
+app.add_typer(network.app, name="network")
 app.command("usage")(usage.admin_usage)
 app.command("tag-lease")(cleanups.tag_lease)
 app.command("force-release")(cleanups.force_release)

@@ -42,6 +42,7 @@ class ScriptOptions:
     secrets: Sequence[str]
     inputs: Sequence[str]
     workspace: bool
+    network: Sequence[str]
     yes: bool
 
     def given(self) -> list[str]:
@@ -55,6 +56,7 @@ class ScriptOptions:
             "--secret": self.secrets,
             "--input": self.inputs,
             "--workspace": self.workspace,
+            "--network": self.network,
             "--yes": self.yes,
         }
         return [option for option, value in named.items() if value]
@@ -176,6 +178,7 @@ def script_facts(spec: Mapping[str, Any]) -> list[tuple[str, object]]:
         ("code", script.get("code")),
         ("requirements", script.get("requirements")),
         ("secrets", ", ".join(script.get("secrets") or ())),
+        ("network", ", ".join(spec.get("network") or ())),
     ]
 
 

@@ -151,6 +151,14 @@ def submit(
             rich_help_panel=SCRIPT,
         ),
     ] = False,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Host that the program may reach, of those that an administrator has listed: "
+            "pypi.org, or a group, pypi or huggingface. Repeat it for several.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None,
     yes: Annotated[
         bool,
         typer.Option("--yes", "-y", help="Send many files without asking.", rich_help_panel=SCRIPT),
@@ -175,6 +183,7 @@ def submit(
         secrets=secret or [],
         inputs=inputs or [],
         workspace=workspace,
+        network=network or [],
         yes=yes,
     )
     text = None if script is not None else _job_text(words or [], options)
@@ -217,6 +226,8 @@ def _submit_script(
         fields["inputs"] = inputs
     if options.workspace:
         fields["workspace"] = True
+    if options.network:
+        fields["network"] = list(options.network)
     return client.jobs.create({"name": script.stem, "script": said, **fields})
 
 
