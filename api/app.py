@@ -23,6 +23,7 @@ from api.contract.routes import router as client_wheel_router
 from api.files import routes_datasets as datasets
 from api.files import routes_models as models
 from api.files import routes_storage as storage
+from api.files import routes_tokenizers as tokenizers
 from api.files import routes_uploads as uploads
 from api.files.arrival import Arrivals
 from api.files.store import Store
@@ -107,6 +108,7 @@ ROUTERS = (
     datasets.router,
     models.router,
     uploads.router,
+    tokenizers.router,
     code_archives.router,
     user_secrets.router,
     calendars.feed_router,

@@ -7,13 +7,13 @@ from sqlalchemy.orm import Session
 
 from api.web.identity import Person
 from core.base.errors import NotFound
-from core.tables.files import Dataset, Model
+from core.tables.files import Dataset, Model, Tokenizer
 
-Owned = TypeVar("Owned", Dataset, Model)
+Owned = TypeVar("Owned", Dataset, Model, Tokenizer)
 
 
 def find_owned(session: Session, kind: type[Owned], person: Person, key: str) -> Owned:
-    """Return a person's dataset or model by id or name.
+    """Return a person's dataset, model or tokenizer by id or name.
 
     Raises NotFound, also for one that is another person's or deleted.
     """

@@ -42,7 +42,15 @@ from core.process import read_only
 from core.process.claims import claim, holds, take_over
 from core.reasons import ReasonCode
 from core.states import TERMINAL_JOB
-from core.tables.files import Artifact, Checkpoint, CheckpointPart, Dataset, Model, StoredFile
+from core.tables.files import (
+    Artifact,
+    Checkpoint,
+    CheckpointPart,
+    Dataset,
+    Model,
+    StoredFile,
+    Tokenizer,
+)
 from core.tables.jobs import Attempt, Job, JobInput
 from core.tables.notices import Notice
 from core.tables.scripts import CodeArchive
@@ -320,6 +328,14 @@ def named_files(session: Session) -> set[str]:
             or_(Model.deleted_at.is_(None), exists().where(Job.model_id == Model.id, waiting))
         )
     )
+    tokenizers = session.scalars(
+        select(Tokenizer.files).where(
+            or_(
+                Tokenizer.deleted_at.is_(None),
+                exists().where(Job.tokenizer_id == Tokenizer.id, waiting),
+            )
+        )
+    )
     named = set(session.scalars(select(Artifact.sha256)))
     for dataset in datasets:
         named |= {dataset.sha256, *(file.sha256 for file in files_of(dataset))}
@@ -333,7 +349,7 @@ def named_files(session: Session) -> set[str]:
     inputs = session.scalars(
         select(JobInput.files).join(Job, Job.id == JobInput.job_id).where(waiting)
     )
-    for files in (*models, *checkpoints, *parts, *inputs):
+    for files in (*models, *tokenizers, *checkpoints, *parts, *inputs):
         named |= {str(file["sha256"]) for file in files}
     for tree, blobs in session.execute(select(WorkspaceSnapshot.tree, WorkspaceSnapshot.blobs)):
         named |= {str(tree), *(str(blob["sha256"]) for blob in blobs)}

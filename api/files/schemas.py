@@ -94,6 +94,23 @@ class NewModel(Body):
     """Ids of the files of its folder, complete and of format file."""
 
 
+class NewTokenizer(Body):
+    """A tokenizer to make of uploads."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """Name by which job specs refer to it."""
+    uploads: list[str] = Field(min_length=1, max_length=5)
+    """Ids of tokenizer.json and the files beside it, complete and of format file."""
+
+
+class TokenizerOfJob(Body):
+    """A job that has left a tokenizer.json."""
+
+    job: str = Field(max_length=200)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """Name by which job specs refer to the tokenizer."""
+
+
 class NewCode(Body):
     """An archive of code to make of an upload."""
 
@@ -157,4 +174,18 @@ class ModelView(View):
     used_by: list[str]
     """Ids of your jobs that were submitted with it, newest first, at most 20; empty in a list of
     models."""
+    created_at: Moment
+
+
+class TokenizerView(View):
+    """A tokenizer that jobs can pretrain with."""
+
+    id: str
+    name: str
+    vocabulary_size: int
+    """Number of tokens; `data.vocabulary_size` of a job, if that leaves it open."""
+    size: int
+    files: list[ModelFile]
+    job: str | None
+    """Id of the job that made it; null if it was uploaded."""
     created_at: Moment

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.base.errors import Conflict
 from core.base.settings import ApiSettings
 from core.jobs.retention import GIB, Holder, size_text, warning
-from core.tables.files import Artifact, Checkpoint, Dataset, Model, Upload
+from core.tables.files import Artifact, Checkpoint, Dataset, Model, Tokenizer, Upload
 from core.tables.jobs import Job
 from core.tables.people import Lab, Membership, User
 from core.tables.scripts import CodeArchive
@@ -28,8 +28,8 @@ class StorageFull(Conflict):
 
 @dataclass
 class StorageUse:
-    """Stored bytes of one person by kind: checkpoints, artifacts, datasets, models, code, and
-    uploads that are not finished."""
+    """Stored bytes of one person by kind: checkpoints, artifacts, datasets, models, tokenizers,
+    code, and uploads that are not finished."""
 
     by_kind: dict[str, int] = field(default_factory=dict)
 
@@ -50,6 +50,7 @@ def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> di
     own = (
         ("datasets", Dataset, Dataset.deleted_at.is_(None)),
         ("models", Model, Model.deleted_at.is_(None)),
+        ("tokenizers", Tokenizer, Tokenizer.deleted_at.is_(None)),
         ("code", CodeArchive, None),
         ("uploads", Upload, None),  # room for all that is to come
     )

@@ -42,7 +42,7 @@ from core.spec.spec import (
     read_job_spec,
 )
 from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState, LeaseState
-from core.tables.files import Dataset, Model
+from core.tables.files import Dataset, Model, Tokenizer
 from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -68,6 +68,7 @@ class PlannedSpec:
     spec: AnyJobSpec
     dataset_id: str | None
     model_id: str | None
+    tokenizer_id: str | None
     plans: Sequence[PlanOnClass]
     inputs: Sequence[ResolvedInput] = ()
     networks: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -116,7 +117,7 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
 
     Raises BadRequest if its dataset, model, inputs, node class or lease do not exist.
     """
-    dataset_id = model_id = None
+    dataset_id = model_id = tokenizer_id = None
     inputs: Sequence[ResolvedInput] = ()
     if isinstance(spec, ScriptJobSpec):
         require_code(session, spec, user_id=user_id)
@@ -129,6 +130,8 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
         model = find_model(session, spec, user_id=user_id)
         if model is not None:
             model_id, spec = model.id, with_frozen_dtype(spec, model.dtype)
+        if spec.data.tokenizer_name is not None:
+            tokenizer_id, spec = with_tokenizer(session, spec, user_id=user_id)
     wanted = spec.resources.node_class
     num_slots = None
     if spec.named_leases:
@@ -167,6 +170,7 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
         spec=spec,
         dataset_id=dataset_id,
         model_id=model_id,
+        tokenizer_id=tokenizer_id,
         plans=[cache.plan(spec, offer) for offer in enough],
         inputs=inputs,
         networks=networks,
@@ -229,6 +233,7 @@ def insert_job(
         "plan": chosen.document,
         "dataset_id": planned.dataset_id,
         "model_id": planned.model_id,
+        "tokenizer_id": planned.tokenizer_id,
         "code_sha256": spec.script.code if isinstance(spec, ScriptJobSpec) else None,
         "lease_id": next(iter(spec.named_leases), None),
         "cloned_from": cloned_from,
@@ -380,6 +385,38 @@ def find_model(session: Session, spec: JobSpec, *, user_id: str) -> FoundModel |
             param="data.tokenizer",
         )
     return FoundModel(str(found.id), config.stored_dtype)
+
+
+def with_tokenizer(session: Session, spec: JobSpec, *, user_id: str) -> tuple[str, JobSpec]:
+    """Return the id of the user's tokenizer that the spec names, and the spec with its vocabulary.
+
+    Raises BadRequest if there is none, or the spec gives a smaller vocabulary.
+    """
+    name, told = spec.data.tokenizer_name, spec.data.vocabulary_size
+    found = session.execute(
+        select(Tokenizer.id, Tokenizer.vocabulary_size).where(
+            Tokenizer.user_id == user_id,
+            Tokenizer.deleted_at.is_(None),
+            (Tokenizer.name == name) | (Tokenizer.id == name),
+        )
+    ).first()
+    if found is None:
+        raise BadRequest(
+            f"data.tokenizer_name: you have no tokenizer {name!r}. `trainyard tokenizers` trains, "
+            "uploads and lists them.",
+            code="unknown_tokenizer",
+            param="data.tokenizer_name",
+        )
+    if told is not None and told < found.vocabulary_size:
+        raise BadRequest(
+            f"data.vocabulary_size: {told:,} is less than the {found.vocabulary_size:,} tokens of "
+            f"{name}. Leave it out.",
+            code="vocabulary_too_small",
+            param="data.vocabulary_size",
+        )
+    size = told or found.vocabulary_size
+    data = spec.data.model_copy(update={"vocabulary_size": size})
+    return str(found.id), spec.model_copy(update={"data": data})
 
 
 def with_frozen_dtype(spec: JobSpec, dtype: FrozenDtype | None) -> JobSpec:

@@ -14,7 +14,7 @@ from api.web.identity import NodeIdentity
 from api.web.process import Process
 from core.base.errors import Conflict
 from core.states import LIVE_ATTEMPT
-from core.tables.files import Checkpoint, Dataset, Model, StoredFile
+from core.tables.files import Checkpoint, Dataset, Model, StoredFile, Tokenizer
 from core.tables.jobs import Attempt, AttemptPart, Job, JobInput
 from core.tables.workspaces import WorkspaceSnapshot
 from core.workspaces.snapshots import named_by
@@ -71,6 +71,12 @@ def needed(session: Session, node: NodeIdentity, *, now: datetime) -> set[str]:
         .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
         .where(live)
     )
+    tokenizers = session.scalars(
+        select(Tokenizer.files)
+        .join(Job, Job.tokenizer_id == Tokenizer.id)
+        .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
+        .where(live)
+    )
     checkpoints = session.scalars(
         select(Checkpoint.files)
         .join(Attempt, Attempt.resume_checkpoint_id == Checkpoint.id)
@@ -92,7 +98,7 @@ def needed(session: Session, node: NodeIdentity, *, now: datetime) -> set[str]:
         .join(Attempt, Attempt.workspace_snapshot_id == WorkspaceSnapshot.id)
         .where(live)
     )
-    folders = [*models, *checkpoints, *inputs]
+    folders = [*models, *tokenizers, *checkpoints, *inputs]
     folders += [[file.model_dump() for file in files_of(dataset)] for dataset in datasets]
     ahead = fetched_ahead(session, node.id, now=now)
     return {*(sha256 for sha256 in code if sha256)} | {

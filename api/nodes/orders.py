@@ -23,7 +23,7 @@ from core.spec.spec import (
     stored_spec,
 )
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome, Phase
-from core.tables.files import Checkpoint, Dataset, Model, StoredFile
+from core.tables.files import Checkpoint, Dataset, Model, StoredFile, Tokenizer
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -150,6 +150,7 @@ def _order(
         dataset_files=files_of(dataset) if dataset and dataset.files is not None else [],
         dataset_format=_format(dataset, spec),
         model=_model_files(session, job),
+        tokenizer=_tokenizer_files(session, job),
         code=_code(session, job),
         inputs=script_inputs(session, job) if job.code_sha256 else [],
         workspace=workspace_order(session, job, attempt, part, quota),
@@ -219,6 +220,13 @@ def _format(dataset: Dataset | None, spec: AnyJobSpec) -> DatasetFormat:
     if dataset is None:
         return BUILT_IN[spec.data.dataset]
     return cast(DatasetFormat, dataset.format)  # checked when the dataset was uploaded
+
+
+def _tokenizer_files(session: Session, job: Job) -> list[FileRef]:
+    if job.tokenizer_id is None:
+        return []
+    tokenizer = session.get_one(Tokenizer, job.tokenizer_id)
+    return [FileRef.model_validate(file) for file in tokenizer.files]
 
 
 def _model_files(session: Session, job: Job) -> list[FileRef]:

@@ -110,6 +110,7 @@ def plan_study(
                 on_class(spec, each.offer.name, threads_per_rank=threads),
                 one.dataset_id,
                 one.model_id,
+                one.tokenizer_id,
                 [each],
             ),
             each,

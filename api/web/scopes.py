@@ -20,6 +20,7 @@ AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a chang
         "secrets",
         "datasets",
         "models",
+        "tokenizers",
         "uploads",
         "workspace",
     ),

@@ -25,6 +25,7 @@ from trainyard.resources.reports import Reports
 from trainyard.resources.secret_values import Secrets
 from trainyard.resources.sessions import Sessions
 from trainyard.resources.studies import Studies
+from trainyard.resources.tokenizers import Tokenizers
 from trainyard.resources.tokens import Tokens
 from trainyard.resources.uploads import Uploads
 from trainyard.resources.usage import Usage
@@ -70,6 +71,7 @@ class Trainyard:
         self.reports = Reports(self.connection)
         self.datasets = Datasets(self.connection)
         self.models = Models(self.connection)
+        self.tokenizers = Tokenizers(self.connection)
         self.uploads = Uploads(self.connection)
         self.nodes = Nodes(self.connection)
         self.leases = Leases(self.connection)

@@ -2056,6 +2056,21 @@ class Token(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tokenizer(View):
+    """A tokenizer that jobs can pretrain with."""
+
+    id: str
+    name: str
+    vocabulary_size: int
+    """Number of tokens; `data.vocabulary_size` of a job, if that leaves it open."""
+    size: int
+    files: tuple[ModelFile, ...]
+    job: str | None
+    """Id of the job that made it; null if it was uploaded."""
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnsafeSetting(View):
     """A setting, or another part of the installation, that could be safer."""
 

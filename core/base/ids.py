@@ -35,6 +35,7 @@ class IdKind(StrEnum):
     FILE = "file"
     UPLOAD = "up"
     SNAPSHOT = "snap"
+    TOKENIZER = "tok"
 
 
 def new_id(kind: IdKind) -> str:

@@ -94,6 +94,25 @@ class Model(Base):
     created_at: Mapped[datetime]
 
 
+class Tokenizer(Base):
+    """A user's own tokenizer, uploaded or made by a job."""
+
+    __tablename__ = "tokenizers"
+    __table_args__ = (UniqueConstraint("user_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    size: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[list[Document]] = mapped_column(JSON)
+    """`core.wire.messages.FileRef` of each file, `tokenizer.json` among them."""
+    vocabulary_size: Mapped[int]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    """Job that made it; None if it was uploaded."""
+    deleted_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+
+
 class Checkpoint(Base):
     """A verified checkpoint of an attempt whose files are all in the store."""
 

@@ -43,6 +43,8 @@ class Job(Base):
     dataset_id: Mapped[str | None] = mapped_column(ForeignKey("datasets.id"))
     """Uploaded dataset; None for a built-in one."""
     model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    tokenizer_id: Mapped[str | None]
+    """`core.tables.files.Tokenizer` of its own that a recipe trains with."""
     """The uploaded model that training starts from, if any."""
     code_sha256: Mapped[str | None] = mapped_column(ForeignKey("files.sha256"))
     """The archive of code that a script's job runs."""

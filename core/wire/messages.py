@@ -403,6 +403,8 @@ class Order(Message):
     dataset_format: DatasetFormat = "text"
     model: list[FileRef] = []
     """The files of the uploaded model that training starts from."""
+    tokenizer: list[FileRef] = Field(default=[], exclude_if=lambda files: not files)
+    """The files of the user's own tokenizer. Left out of the answer if there is none."""
     code: FileRef | None = None
     """Archive with the code of a script."""
     inputs: list[InputFiles] = Field(default=[], exclude_if=lambda named: not named)

@@ -83,6 +83,8 @@ class RunPlan(FilePart):
     npz: images and their labels."""
     model_path: str | None = None
     """Folder of the checkpoint that spec.model.checkpoint names."""
+    tokenizer_path: str | None = None
+    """Folder of the tokenizer that spec.data.tokenizer_name names."""
     resume_from: str | None = None
     """Directory of a checkpoint, or of several; used if the run directory holds none."""
     prompt: str = "class "

@@ -253,10 +253,16 @@ class DataSpec(SpecPart):
     uploaded dataset."""
     tokenizer: Literal["bytes", "characters", "huggingface"] = "bytes"
     """Text only. bytes: 256 tokens. characters: one token per different character of the text.
-    huggingface: the tokenizer of model.checkpoint."""
+    huggingface: the tokenizer of model.checkpoint, or the one of tokenizer_name."""
+    tokenizer_name: Annotated[
+        str | None, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    ] = None
+    """huggingface only: one of your own tokenizers, by name or id, for a model that starts from no
+    checkpoint."""
     vocabulary_size: Annotated[int, Field(strict=True, ge=2, le=1_114_112)] | None = None
     """characters: number of different characters in the text, or more (to divide by a tensor
-    degree, say); a text with more ends the run at its start. huggingface: as in the checkpoint."""
+    degree, say); a text with more ends the run at its start. huggingface: as in the checkpoint;
+    with tokenizer_name it follows from the tokenizer, and may be more."""
     sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] | None = None
     """Text only, and required there: tokens per sample."""
     image_shape: Annotated[tuple[Pixels, ...], Field(min_length=2, max_length=3)] | None = None

@@ -105,6 +105,7 @@ class Preparation(threading.Thread):
             dataset_path=str(self._dataset(spec)),
             dataset_format=self.order.dataset_format,
             model_path=self._model(),
+            tokenizer_path=self._tokenizer(),
             resume_from=self._checkpoint(),
             preflight=needs_preflight(
                 self.folder, self.order.plan, now=boot_s(), boot_id=boot_id()
@@ -162,6 +163,11 @@ class Preparation(threading.Thread):
         once."""
         files = self.order.model
         return str(self.fetcher.folder(files, "the model")) if files else None
+
+    def _tokenizer(self) -> str | None:
+        """Return the folder of the user's own tokenizer."""
+        files = self.order.tokenizer
+        return str(self.fetcher.folder(files, "the tokenizer")) if files else None
 
     def _checkpoint(self) -> str | None:
         """Return the checkpoint to resume from: of an earlier attempt on this node, or fetched."""

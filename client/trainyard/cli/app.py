@@ -8,7 +8,7 @@ import typer
 
 from trainyard.cli import doctor
 from trainyard.cli.admin import admin, operation
-from trainyard.cli.files import code_archives, datasets, models, uploads, workspace
+from trainyard.cli.files import code_archives, datasets, models, tokenizers, uploads, workspace
 from trainyard.cli.group import Commands
 from trainyard.cli.jobs import (
     files,
@@ -85,6 +85,7 @@ app.add_typer(nodes.app, name="nodes", rich_help_panel=HAVE)
 app.add_typer(leases.app, name="leases", rich_help_panel=HAVE)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=HAVE)
 app.add_typer(models.app, name="models", rich_help_panel=HAVE)
+app.add_typer(tokenizers.app, name="tokenizers", rich_help_panel=HAVE)
 app.add_typer(code_archives.app, name="archives", rich_help_panel=HAVE)
 app.add_typer(uploads.app, name="uploads", rich_help_panel=HAVE)
 app.add_typer(workspace.app, name="workspace", rich_help_panel=HAVE)

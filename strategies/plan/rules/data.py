@@ -17,12 +17,21 @@ def vocabulary_is_known(resolved: ResolvedSpec) -> Iterator[Problem]:
             message="the planner does not read the text, so give the number of different "
             "characters (tiny Shakespeare: 65); a larger number is fine",
         )
-    if spec.tokenizer == "huggingface" and resolved.spec.model.checkpoint is None:
+    has_checkpoint = resolved.spec.model.checkpoint is not None
+    if spec.tokenizer_name is not None and (has_checkpoint or spec.tokenizer != "huggingface"):
+        yield Problem(
+            code="tokenizer_unused",
+            param="data.tokenizer_name",
+            message="a checkpoint brings its own tokenizer; leave tokenizer_name out"
+            if has_checkpoint
+            else f"it is for tokenizer huggingface, not {spec.tokenizer}; change one of them",
+        )
+    if spec.tokenizer == "huggingface" and not has_checkpoint and spec.tokenizer_name is None:
         yield Problem(
             code="needs_checkpoint",
             param="data.tokenizer",
             message="tokenizer huggingface needs a checkpoint, but model.checkpoint names none; "
-            "name one, or take bytes or characters",
+            "name one, or one of your own in data.tokenizer_name, or take bytes or characters",
         )
     if spec.tokenizer == "huggingface" and spec.vocabulary_size is None:
         yield Problem(

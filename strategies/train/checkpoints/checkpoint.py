@@ -279,6 +279,7 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
         "optimizer": (state_of(spec.training.optimizer), state_of(stored.training.optimizer)),
         "gradient_delay": (spec.parallelism.gradient_delay, stored.parallelism.gradient_delay),
         "tokenizer": (spec.data.tokenizer, stored.data.tokenizer),
+        "tokenizer_name": (spec.data.tokenizer_name, stored.data.tokenizer_name),
         "vocabulary_size": (vocabulary_size(spec.data), vocabulary_size(stored.data)),
         "image_shape": (image_shape(spec.data), image_shape(stored.data)),
         "classes": (num_classes(spec.data), num_classes(stored.data)),

@@ -46,7 +46,8 @@ def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
         require_readable(run_plan.spec, format)
         if format == "npz":
             return open_images(path, spec, cache_dir)
-        checkpoint = None if run_plan.model_path is None else Path(run_plan.model_path)
+        tokens_of = run_plan.tokenizer_path or run_plan.model_path
+        checkpoint = None if tokens_of is None else Path(tokens_of)
         return cut(open_corpus(path, format, spec, cache_dir, checkpoint), spec)
     except OSError as error:
         raise BadData(f"dataset {spec.dataset} cannot be read: {error}") from error

@@ -12,7 +12,10 @@ from strategies.plan.spec import ModelName
 
 
 def describe_model(folder: Path, run_plan: RunPlan, tokenizer: Tokenizer) -> None:
-    """Write a llama's config.json, its checkpoint's generation config and its tokenizer's files."""
+    """Write the tokenizer's files; of a llama also config.json and its checkpoint's generation
+    config."""
+    for name, content in tokenizer.files.items():
+        write_atomically(folder / name, content.encode())
     if run_plan.spec.model.name is not ModelName.LLAMA:
         return
     origin: dict[str, Any] | None = None
@@ -21,7 +24,5 @@ def describe_model(folder: Path, run_plan: RunPlan, tokenizer: Tokenizer) -> Non
         origin = json.loads((checkpoint / CONFIG).read_bytes())
         if (checkpoint / GENERATION_CONFIG).exists():
             shutil.copyfile(checkpoint / GENERATION_CONFIG, folder / GENERATION_CONFIG)
-    for name, content in tokenizer.files.items():
-        write_atomically(folder / name, content.encode())
     config = json.dumps(config_of(run_plan.spec, origin), indent=2)
     write_atomically(folder / CONFIG, config.encode())
