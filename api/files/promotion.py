@@ -19,7 +19,7 @@ from api.web.identity import Person
 from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, NotFound
-from core.tables.files import Checkpoint, Model, StoredFile
+from core.tables.files import Artifact, Checkpoint, Model, StoredFile
 from core.tables.jobs import Job
 from core.wire.messages import FileRef
 from strategies.plan.hugging_face.hf_config import CONFIG, OTHER_FILES, WEIGHT_FILE
@@ -42,7 +42,9 @@ def promote(
     model_id = sent.begin(session)
     if model_id is None:
         checkpoint = _checkpoint(session, asked, person)
-        files = model_files(checkpoint)
+        saved = any(PurePosixPath(file["path"]).name == CONFIG for file in checkpoint.files)
+        exported = {} if saved else exported_files(session, checkpoint)
+        files = exported or model_files(checkpoint)
         check = _checked(process.service(Store), files)
         session.execute(  # so that no sweep takes them, even if the checkpoint goes now
             update(StoredFile)
@@ -58,6 +60,34 @@ def promote(
         sent.remember(session, model_id)
     session.flush()
     return model_view(session, session.get_one(Model, model_id))
+
+
+def exported_files(session: Session, checkpoint: Checkpoint) -> Mapping[str, FileRef]:
+    """Return the files of the model that a recipe exported at this checkpoint, by name; none if it
+    has not.
+
+    Raises BadRequest if it has exported another step: recipes export their last one.
+    """
+    job = session.get_one(Job, checkpoint.job_id)
+    artifacts = session.scalars(
+        select(Artifact).where(Artifact.job_id == job.id, Artifact.epoch == checkpoint.epoch)
+    )
+    files = {
+        row.path: FileRef(path=row.path, sha256=row.sha256, size=row.size)
+        for row in artifacts
+        if row.path in OTHER_FILES or WEIGHT_FILE.match(row.path)
+    }
+    if CONFIG not in files:
+        return {}
+    if checkpoint.step != job.steps:
+        raise BadRequest(
+            f"step: {job.name} has exported the model of its last step, {job.steps:,}. To have one "
+            f"near step {checkpoint.step:,}, submit its spec with start_from: {{job: {job.id}, "
+            f"step: {checkpoint.step}}} and a few steps more, and promote that job.",
+            code="not_a_model",
+            param="step",
+        )
+    return files
 
 
 def model_files(checkpoint: Checkpoint) -> Mapping[str, FileRef]:

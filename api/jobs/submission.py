@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from api.files.storage_use import require_room
+from api.jobs.forks import find_fork, insert_fork
 from api.jobs.inputs import ResolvedInput, input_view, insert_inputs, resolve_inputs
 from api.jobs.job_views import (
     show_job,
@@ -130,6 +131,7 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
         model = find_model(session, spec, user_id=user_id)
         if model is not None:
             model_id, spec = model.id, with_frozen_dtype(spec, model.dtype)
+        find_fork(session, spec, user_id=user_id)
         if spec.data.tokenizer_name is not None:
             tokenizer_id, spec = with_tokenizer(session, spec, user_id=user_id)
     wanted = spec.resources.node_class
@@ -224,6 +226,7 @@ def insert_job(
     if isinstance(spec, ScriptJobSpec):  # what it names may have been deleted meanwhile
         require_code(session, spec, user_id=owner.id)
         inputs = resolve_inputs(session, spec, user_id=owner.id)
+    fork = find_fork(session, spec, user_id=owner.id) if isinstance(spec, JobSpec) else None
     steps = spec.training.steps if isinstance(spec, JobSpec) else 0
     values: dict[str, Any] = {
         "id": new_id(IdKind.JOB),
@@ -261,6 +264,9 @@ def insert_job(
         actor=owner.id,
     )
     insert_inputs(session, values["id"], inputs)
+    if fork is not None:
+        session.flush()
+        insert_fork(session, values["id"], fork)
     return JobView(
         id=values["id"],
         name=spec.name,

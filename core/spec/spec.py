@@ -139,10 +139,21 @@ class JobTerms(SpecPart):
         return self.leases if self.lease is None else (self.lease,)
 
 
+class Fork(SpecPart):
+    """Checkpoint of one of your jobs that another one starts from."""
+
+    job: str = Field(pattern=r"^job_[0-9a-z]{26}$")
+    step: int = Field(ge=0, le=2**53)
+
+
 class JobSpec(TrainSpec, JobTerms):
     """A job that trains by a recipe."""
 
     launcher: Literal[Launcher.AUTO, Launcher.TORCHRUN, Launcher.WARM] = Launcher.AUTO
+    start_from: Fork | None = Field(default=None, exclude_if=lambda fork: fork is None)
+    """Checkpoint of another job to go on from: weights, state of the optimizer, step and place in
+    the data. Model, precision and tokenizer are those of that job; steps, batch, learning rate,
+    text and layout may be others."""
 
 
 class ScriptJobSpec(JobTerms):

@@ -255,7 +255,12 @@ class DataSpec(SpecPart):
     """Text only. bytes: 256 tokens. characters: one token per different character of the text.
     huggingface: the tokenizer of model.checkpoint, or the one of tokenizer_name."""
     tokenizer_name: Annotated[
-        str | None, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+        str | None,
+        Field(
+            max_length=128,
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            exclude_if=lambda name: name is None,  # older workers do not know the field
+        ),
     ] = None
     """huggingface only: one of your own tokenizers, by name or id, for a model that starts from no
     checkpoint."""

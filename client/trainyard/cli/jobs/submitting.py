@@ -31,6 +31,7 @@ class Terms:
     node_class: str | None
     leases: Sequence[str]
     allow_oom: bool = False
+    start_from: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the terms as fields of a job; a lease replaces all leases that a job names."""
@@ -44,6 +45,11 @@ class Terms:
         fields: dict[str, Any] = {} if self.name is None else {"name": self.name}
         if said := {field: value for field, value in resources.items() if value is not None}:
             fields["resources"] = said
+        if self.start_from is not None:
+            job, _, step = self.start_from.partition("/step-")
+            if not step.isdigit():
+                raise BadInput(f"--start-from {self.start_from}: write JOB/step-400.")
+            fields["start_from"] = {"job": job, "step": int(step)}
         if len(self.leases) == 1:
             fields |= {"lease": self.leases[0], "leases": None}
         elif self.leases:
@@ -86,6 +92,13 @@ def submit(
             rich_help_panel=TERMS,
         ),
     ] = False,
+    start_from: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on from a checkpoint of one of your jobs, JOB/step-400, in any layout.",
+            rich_help_panel=TERMS,
+        ),
+    ] = None,
     lease: Annotated[
         list[str] | None,
         typer.Option(
@@ -173,7 +186,7 @@ def submit(
 
     With --follow the exit code is 1 if it did not succeed.
     """
-    terms = Terms(name, ranks, nodes, wall_time, node_class, lease or [], allow_oom)
+    terms = Terms(name, ranks, nodes, wall_time, node_class, lease or [], allow_oom, start_from)
     options = ScriptOptions(
         folder=folder,
         include=include or [],
