@@ -12,7 +12,7 @@ from api.files.owned import Owned
 from api.jobs.schemas import JobInputView
 from core.base.errors import BadRequest
 from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
-from core.spec.spec import ScriptJobSpec
+from core.spec.spec import JobSpec, ScriptJobSpec
 from core.tables.files import Checkpoint, Dataset, Model
 from core.tables.jobs import Job, JobInput
 from core.tables.nodes import Node
@@ -54,6 +54,26 @@ def resolve_inputs(
         FINDERS[one.kind](session, one, f"inputs.{number}.{one.kind}", user_id)
         for number, one in enumerate(spec.inputs)
     ]
+
+
+def find_mixture(session: Session, spec: JobSpec, *, user_id: str) -> Sequence[ResolvedInput]:
+    """Return the datasets that a recipe mixes in, in the order of its spec.
+
+    They are kept as a script's inputs are: by their exact files. Raises BadRequest with the field.
+    """
+    found = []
+    for number, part in enumerate(spec.data.mixture):
+        param = f"data.mixture.{number}.dataset"
+        one = Input(dataset=part.dataset, name=f"mixture-{number}")
+        resolved = _dataset(session, one, param, user_id)
+        if session.get_one(Dataset, resolved.source_id).format == "npz":
+            raise BadRequest(
+                f"{param}: {part.dataset} holds images, which are not mixed. Name a text.",
+                code="wrong_dataset",
+                param=param,
+            )
+        found.append(resolved)
+    return found
 
 
 def insert_inputs(session: Session, job_id: str, inputs: Sequence[ResolvedInput]) -> None:

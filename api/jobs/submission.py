@@ -12,7 +12,13 @@ from sqlalchemy.orm import Session
 
 from api.files.storage_use import require_room
 from api.jobs.forks import find_fork, insert_fork
-from api.jobs.inputs import ResolvedInput, input_view, insert_inputs, resolve_inputs
+from api.jobs.inputs import (
+    ResolvedInput,
+    find_mixture,
+    input_view,
+    insert_inputs,
+    resolve_inputs,
+)
 from api.jobs.job_views import (
     show_job,
 )
@@ -131,6 +137,7 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
         model = find_model(session, spec, user_id=user_id)
         if model is not None:
             model_id, spec = model.id, with_frozen_dtype(spec, model.dtype)
+        inputs = find_mixture(session, spec, user_id=user_id)
         find_fork(session, spec, user_id=user_id)
         if spec.data.tokenizer_name is not None:
             tokenizer_id, spec = with_tokenizer(session, spec, user_id=user_id)
@@ -226,7 +233,10 @@ def insert_job(
     if isinstance(spec, ScriptJobSpec):  # what it names may have been deleted meanwhile
         require_code(session, spec, user_id=owner.id)
         inputs = resolve_inputs(session, spec, user_id=owner.id)
-    fork = find_fork(session, spec, user_id=owner.id) if isinstance(spec, JobSpec) else None
+    fork = None
+    if isinstance(spec, JobSpec):
+        inputs = find_mixture(session, spec, user_id=owner.id)
+        fork = find_fork(session, spec, user_id=owner.id)
     steps = spec.training.steps if isinstance(spec, JobSpec) else 0
     values: dict[str, Any] = {
         "id": new_id(IdKind.JOB),
@@ -294,7 +304,7 @@ def insert_job(
         used_s=0,
         certificate=None,
         result=None,
-        inputs=[input_view(one) for one in inputs],
+        inputs=[input_view(one) for one in inputs] if isinstance(spec, ScriptJobSpec) else [],
         created_at=now,
         started_at=None,
         finished_at=None,

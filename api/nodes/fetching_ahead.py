@@ -66,6 +66,7 @@ def _recipe_files(session: Session, job: Job) -> Iterator[InputFiles]:
     dataset = session.get(Dataset, job.dataset_id) if job.dataset_id else None
     if dataset is not None:
         yield InputFiles(kind=InputKind.DATASET, name="dataset", files=files_of(dataset))
+    yield from script_inputs(session, job)  # what it mixes in
     model = session.get(Model, job.model_id) if job.model_id else None
     if model is not None:
         files = [FileRef.model_validate(file) for file in model.files]

@@ -24,7 +24,7 @@ from core.spec.spec import (
 )
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome, Phase
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile, Tokenizer
-from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.jobs import Attempt, AttemptPart, Job, JobInput
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.wire.messages import (
@@ -32,6 +32,7 @@ from core.wire.messages import (
     Deadlines,
     FileRef,
     Gang,
+    MixedFiles,
     Observed,
     Order,
     Orders,
@@ -149,6 +150,7 @@ def _order(
         else None,
         dataset_files=files_of(dataset) if dataset and dataset.files is not None else [],
         dataset_format=_format(dataset, spec),
+        mixture=_mixture(session, job) if isinstance(spec, JobSpec) else [],
         model=_model_files(session, job),
         tokenizer=_tokenizer_files(session, job),
         code=_code(session, job),
@@ -220,6 +222,20 @@ def _format(dataset: Dataset | None, spec: AnyJobSpec) -> DatasetFormat:
     if dataset is None:
         return BUILT_IN[spec.data.dataset]
     return cast(DatasetFormat, dataset.format)  # checked when the dataset was uploaded
+
+
+def _mixture(session: Session, job: Job) -> list[MixedFiles]:
+    """Return the datasets that a recipe mixes in; a deleted one's row is still there."""
+    rows = session.scalars(
+        select(JobInput).where(JobInput.job_id == job.id).order_by(JobInput.position)
+    )
+    return [
+        MixedFiles(
+            format=cast(DatasetFormat, session.get_one(Dataset, row.source_id).format),
+            files=[FileRef.model_validate(file) for file in row.files],
+        )
+        for row in rows
+    ]
 
 
 def _tokenizer_files(session: Session, job: Job) -> list[FileRef]:

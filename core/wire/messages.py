@@ -377,6 +377,13 @@ class Network(Message):
     """All that its node class and lab may reach: packages are installed through the same proxy."""
 
 
+class MixedFiles(Message):
+    """A dataset that a recipe mixes in, with its exact files."""
+
+    format: DatasetFormat
+    files: list[FileRef] = Field(min_length=1)
+
+
 class Order(Message):
     """Desired state of one attempt on this node."""
 
@@ -401,6 +408,8 @@ class Order(Message):
     """Uploaded dataset of several files. Left out of the answer if it has not: older workers do not
     know the field."""
     dataset_format: DatasetFormat = "text"
+    mixture: list[MixedFiles] = Field(default=[], exclude_if=lambda parts: not parts)
+    """Datasets that a recipe mixes in. Left out of the answer if there are none."""
     model: list[FileRef] = []
     """The files of the uploaded model that training starts from."""
     tokenizer: list[FileRef] = Field(default=[], exclude_if=lambda files: not files)

@@ -71,6 +71,15 @@ class FilePart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class MixedDataset(BaseModel):
+    """A dataset on this disk that is mixed in, in the order of spec.data.mixture."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    format: DatasetFormat
+
+
 class RunPlan(FilePart):
     """Content of plan.json: everything that a run needs to know."""
 
@@ -81,6 +90,7 @@ class RunPlan(FilePart):
     dataset_format: DatasetFormat = "text"
     """jsonl: one document per line (`rows.py` has its forms); samples never cross documents.
     npz: images and their labels."""
+    mixture: tuple[MixedDataset, ...] = ()
     model_path: str | None = None
     """Folder of the checkpoint that spec.model.checkpoint names."""
     tokenizer_path: str | None = None

@@ -243,14 +243,32 @@ class ModelSpec(SpecPart):
         return heads
 
 
+DatasetName = Annotated[
+    str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+]
+
+
+class MixturePart(SpecPart):
+    """Dataset that is mixed with another one."""
+
+    dataset: DatasetName
+    """Name or id of an uploaded dataset of text."""
+    share: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the training samples that come from it."""
+
+
 class DataSpec(SpecPart):
     """Text and its cut into samples, or images and their labels."""
 
-    dataset: Annotated[
-        str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    ]
+    dataset: DatasetName
     """`python-stdlib` (text) or `digits` (images), both built in, or the name or id of an
     uploaded dataset."""
+    mixture: Annotated[
+        tuple[MixturePart, ...],
+        Field(max_length=32, exclude_if=lambda parts: not parts),  # unknown to older workers
+    ] = ()
+    """Text only: datasets that are mixed in, each with its share of the samples; `dataset` has the
+    rest. A dataset that is too small for its share is repeated."""
     tokenizer: Literal["bytes", "characters", "huggingface"] = "bytes"
     """Text only. bytes: 256 tokens. characters: one token per different character of the text.
     huggingface: the tokenizer of model.checkpoint, or the one of tokenizer_name."""

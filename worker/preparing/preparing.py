@@ -6,7 +6,7 @@ meanwhile and shows `message`. A permanent failure becomes an exit record `start
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from core.base import tracing
@@ -18,6 +18,7 @@ from strategies.plan.built_in.datasets import prepare
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import (
     BadCheckpoint,
+    MixedDataset,
     RunPlan,
     checkpoint_name,
     json_bytes,
@@ -105,6 +106,7 @@ class Preparation(threading.Thread):
             dataset_path=str(self._dataset(spec)),
             dataset_format=self.order.dataset_format,
             model_path=self._model(),
+            mixture=tuple(self._mixture()),
             tokenizer_path=self._tokenizer(),
             resume_from=self._checkpoint(),
             preflight=needs_preflight(
@@ -163,6 +165,15 @@ class Preparation(threading.Thread):
         once."""
         files = self.order.model
         return str(self.fetcher.folder(files, "the model")) if files else None
+
+    def _mixture(self) -> Iterator[MixedDataset]:
+        """Yield the datasets that are mixed in, fetched to this disk."""
+        for one in self.order.mixture:
+            if len(one.files) == 1:
+                path = self.fetcher.file(one.files[0], "a dataset of the mixture")
+            else:
+                path = self.fetcher.folder(one.files, "a dataset of the mixture")
+            yield MixedDataset(path=str(path), format=one.format)
 
     def _tokenizer(self) -> str | None:
         """Return the folder of the user's own tokenizer."""

@@ -91,7 +91,9 @@ def _needed(folder: NodeFolder) -> set[Path]:
         plan = read_model(attempt.plan, RunPlan)
         if plan is None:
             continue
-        needed |= {Path(path) for path in (plan.dataset_path, plan.model_path) if path}
+        paths = plan.dataset_path, plan.model_path, plan.tokenizer_path
+        needed |= {Path(path) for path in paths if path}
+        needed |= {Path(one.path) for one in plan.mixture}
     return needed
 
 

@@ -49,6 +49,42 @@ def vocabulary_is_known(resolved: ResolvedSpec) -> Iterator[Problem]:
         )
 
 
+def mixture_is_of_one_kind(resolved: ResolvedSpec) -> Iterator[Problem]:
+    """Refuse a mixture whose shares leave nothing, that names a dataset twice, or that mixes what
+    has no common tokens."""
+    spec = resolved.spec.data
+    if not spec.mixture:
+        return
+    total = sum(part.share for part in spec.mixture)
+    if total > 1 - 1e-9:
+        yield Problem(
+            code="out_of_range",
+            param="data.mixture",
+            message=f"the shares are {total:g} together, so nothing is left for {spec.dataset}; "
+            "make them less than 1",
+        )
+    names = [spec.dataset, *(part.dataset for part in spec.mixture)]
+    for number, part in enumerate(spec.mixture):
+        if part.dataset in names[: number + 1]:
+            yield Problem(
+                code="named_twice",
+                param=f"data.mixture.{number}.dataset",
+                message=f"{part.dataset} is there twice; give it one share",
+            )
+    if resolved.spec.model.name.reads_images:
+        yield Problem(
+            code="text_only",
+            param="data.mixture",
+            message=f"{resolved.spec.model.name} reads images, which are not mixed; leave it out",
+        )
+    if spec.tokenizer == "characters":
+        yield Problem(
+            code="no_common_tokens",
+            param="data.tokenizer",
+            message="each dataset has characters of its own; take bytes or huggingface to mix them",
+        )
+
+
 def packed_samples_have_labels(resolved: ResolvedSpec) -> Iterator[Problem]:
     spec = resolved.spec.data
     if spec.packing and spec.sequence_length == 1:

@@ -14,6 +14,7 @@ import torch
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
 from strategies.plan.data.corpus import BadData, Integers, open_corpus, shards_of
 from strategies.plan.data.images import Images, open_images
+from strategies.plan.data.mixture import MixedWindows
 from strategies.plan.data.windows import TokenWindows, Windows, cut
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import RunPlan
@@ -48,9 +49,23 @@ def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
             return open_images(path, spec, cache_dir)
         tokens_of = run_plan.tokenizer_path or run_plan.model_path
         checkpoint = None if tokens_of is None else Path(tokens_of)
-        return cut(open_corpus(path, format, spec, cache_dir, checkpoint), spec)
+        windows = cut(open_corpus(path, format, spec, cache_dir, checkpoint), spec)
+        return mixed(windows, run_plan, cache_dir, checkpoint) if spec.mixture else windows
     except OSError as error:
         raise BadData(f"dataset {spec.dataset} cannot be read: {error}") from error
+
+
+def mixed(
+    windows: TokenWindows, run_plan: RunPlan, cache_dir: Path, checkpoint: Path | None
+) -> MixedWindows:
+    """Return the windows of the run's dataset mixed with those of the others."""
+    spec, parts = run_plan.spec.data, [windows]
+    for told, one in zip(spec.mixture, run_plan.mixture, strict=True):
+        own = spec.model_copy(update={"dataset": told.dataset})
+        corpus = open_corpus(Path(one.path), one.format, own, cache_dir, checkpoint)
+        parts.append(cut(corpus, own))
+    others = [part.share for part in spec.mixture]
+    return MixedWindows(parts, [1 - sum(others), *others])
 
 
 def require_readable(spec: TrainSpec, format: DatasetFormat) -> None:
