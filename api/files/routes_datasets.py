@@ -1,6 +1,8 @@
 """/v1/datasets: texts and images to train on, uploaded, checked, kept by content. Text is checked
 while it streams, an archive of images when it is complete."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import anyio
@@ -12,7 +14,8 @@ from api.files.dataset_files import files_of
 from api.files.image_check import images_report
 from api.files.owned import find_owned
 from api.files.resumable import most_bytes
-from api.files.schemas import DatasetImages, DatasetPreview, DatasetView, NewDataset
+from api.files.row_preview import first_rows
+from api.files.schemas import DatasetImages, DatasetPreview, DatasetRows, DatasetView, NewDataset
 from api.files.store import IncomingFile, Store
 from api.files.table_check import tables_report
 from api.files.uploads import PIECE, receive
@@ -24,9 +27,9 @@ from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
-from core.base.errors import Conflict
+from core.base.errors import BadRequest, Conflict
 from core.tables.base import Document
-from core.tables.files import Dataset
+from core.tables.files import Dataset, Tokenizer
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
 from strategies.plan.words import counted
 
@@ -136,17 +139,39 @@ def preview_dataset(
         return DatasetPreview(text=_sentence(view.images), is_all=True)
     if view.format in ("parquet", "arrow"):
         return DatasetPreview(text=f"{view.format} in {len(view.files):,} files.\n", is_all=True)
-    if dataset_id in BUILT_IN:
-        path = prepare(dataset_id, process.service(Store).root / "built-in")
-        size = path.stat().st_size
-    else:
-        with process.read() as session:
-            dataset = find_owned(session, Dataset, person, dataset_id)
-        first = files_of(dataset)[0]
-        path, size = process.service(Store).open_path(first.sha256), dataset.size
+    path, _ = _first_file(process, person, dataset_id)
     with path.open("rb") as file:
         text = file.read(num_bytes).decode("utf-8", "ignore")
-    return DatasetPreview(text=text, is_all=size <= num_bytes)
+    return DatasetPreview(text=text, is_all=view.size <= num_bytes)
+
+
+@router.get("/{dataset_id}/rows", summary="Preview a dataset as tokens")
+def preview_rows(
+    dataset_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    tokenizer: Annotated[
+        str,
+        Query(max_length=128, description="`bytes`, or one of your tokenizers by name or id."),
+    ] = "bytes",
+    count: Annotated[int, Query(ge=1, le=50)] = 5,
+    max_tokens: Annotated[int, Query(ge=1, le=5000, description="Of each row.")] = 500,
+) -> DatasetRows:
+    """Return the first rows of a text as tokens, with those marked that a model learns to write."""
+    path, format = _first_file(process, person, dataset_id)
+    if format == "npz":
+        raise BadRequest(f"{dataset_id} holds images, which have no tokens.", code="no_preview")
+    with TemporaryDirectory(prefix="trainyard-") as folder:
+        if tokenizer != "bytes":
+            _link_tokenizer(process, person, tokenizer, Path(folder))
+        rows = first_rows(
+            path,
+            format,
+            None if tokenizer == "bytes" else Path(folder),
+            count=count,
+            most_tokens=max_tokens,
+        )
+    return DatasetRows(tokenizer=tokenizer, rows=rows)
 
 
 @router.delete("/{dataset_id}", status_code=204, summary="Delete a dataset")
@@ -182,6 +207,25 @@ async def _receive(
 def _check_and_write(check: DatasetCheck, incoming: IncomingFile, piece: bytes) -> None:
     check.feed(piece)
     incoming.write(piece)
+
+
+def _first_file(process: Process, person: Person, dataset_id: str) -> tuple[Path, str]:
+    """Return the path and the format of a dataset's first file. Raises NotFound."""
+    store = process.service(Store)
+    if dataset_id in BUILT_IN:
+        return prepare(dataset_id, store.root / "built-in"), BUILT_IN[dataset_id]
+    with process.read() as session:
+        dataset = find_owned(session, Dataset, person, dataset_id)
+    return store.open_path(files_of(dataset)[0].sha256), dataset.format
+
+
+def _link_tokenizer(process: Process, person: Person, name: str, folder: Path) -> None:
+    """Fill a folder with a tokenizer's files. Raises NotFound."""
+    store = process.service(Store)
+    with process.read() as session:
+        found = find_owned(session, Tokenizer, person, name)
+    for file in found.files:
+        (folder / file["path"]).symlink_to(store.open_path(file["sha256"]).resolve())
 
 
 def _report(incoming: IncomingFile, format: str, max_bytes: int) -> Document:

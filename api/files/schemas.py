@@ -125,6 +125,35 @@ class DatasetPreview(View):
     is_all: bool
 
 
+class TokenPiece(View):
+    """A token of a row, or a run of bytes."""
+
+    text: str
+    learned: bool
+    """True if a model learns to write it; otherwise it is only read."""
+
+
+class RowPreview(View):
+    """A row of a dataset as a model reads it."""
+
+    place: str
+    """`line 1`, `row 1`, or `beginning` of a text."""
+    form: Literal["text", "completion", "chat"]
+    num_tokens: int
+    num_learned: int
+    pieces: list[TokenPiece]
+    """First tokens of the row; with the tokenizer `bytes`, runs of them of one kind."""
+    is_cut: bool
+    """True if it has more than are here."""
+
+
+class DatasetRows(View):
+    """The first rows of a dataset."""
+
+    tokenizer: str
+    rows: list[RowPreview]
+
+
 class ModelFile(View):
     """One file of a model's folder."""
 

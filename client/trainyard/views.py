@@ -885,6 +885,38 @@ class DatasetPreview(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenPiece(View):
+    """A token of a row, or a run of bytes."""
+
+    text: str
+    learned: bool
+    """True if a model learns to write it; otherwise it is only read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPreview(View):
+    """A row of a dataset as a model reads it."""
+
+    place: str
+    """`line 1`, `row 1`, or `beginning` of a text."""
+    form: str
+    num_tokens: int
+    num_learned: int
+    pieces: tuple[TokenPiece, ...]
+    """First tokens of the row; with the tokenizer `bytes`, runs of them of one kind."""
+    is_cut: bool
+    """True if it has more than are here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetRows(View):
+    """The first rows of a dataset."""
+
+    tokenizer: str
+    rows: tuple[RowPreview, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Displaced(View):
     """A lease that stands in the way of a maintenance, and its fate."""
 

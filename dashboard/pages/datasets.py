@@ -1,12 +1,13 @@
 """The texts that jobs can train on. An upload goes from the browser straight to the API."""
 
 import asyncio
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import Dataset
+from trainyard.views import Dataset, DatasetRows, RowPreview, Tokenizer
 
 ANSWERED = (403, 404, 409)
 
@@ -25,6 +26,33 @@ async def delete(viewer: Viewer) -> Response:
             raise
         return await _page(viewer, refused)
     return redirect("/datasets")
+
+
+async def preview(viewer: Viewer) -> Response:
+    """One dataset, its first rows as tokens by the tokenizer that the address names."""
+    path, tokenizer = f"/v1/datasets/{viewer.part('dataset_id')}", viewer.query("tokenizer")
+    me, dataset, (tokenizers, _) = await asyncio.gather(
+        viewer.me(), viewer.get(Dataset, path), viewer.page(Tokenizer, "/v1/tokenizers")
+    )
+    rows: Sequence[RowPreview] = ()
+    refused: ApiProblem | None = None
+    try:
+        asked = {"tokenizer": tokenizer or "bytes"}
+        rows = (await viewer.get(DatasetRows, f"{path}/rows", asked)).rows
+    except ApiProblem as problem:
+        if problem.status not in (404, 422):
+            raise
+        refused = problem
+    context = {
+        "me": me,
+        "section": "datasets",
+        "dataset": dataset,
+        "tokenizers": tokenizers,
+        "tokenizer": tokenizer,
+        "rows": rows,
+        "refused": refused,
+    }
+    return render("dataset.html", context)
 
 
 async def _page(viewer: Viewer, refused: ApiProblem | None) -> Response:

@@ -9,7 +9,7 @@ from trainyard.resources.uploads import RESUMABLE_FROM, Uploads
 from trainyard.transport.connection import Connection, Upload, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
-from trainyard.views import Dataset
+from trainyard.views import Dataset, DatasetRows
 
 Format = Literal["text", "jsonl", "npz", "parquet", "arrow"]
 CONTENT_TYPES = {
@@ -35,6 +35,11 @@ class Datasets:
     def get(self, dataset: str) -> Dataset:
         """Return a data set by id or name."""
         return decode(Dataset, self._connection.get(f"/v1/datasets/{segment(dataset)}"))
+
+    def rows(self, dataset: str, *, tokenizer: str = "bytes", count: int = 5) -> DatasetRows:
+        """Return the first rows of a text as tokens, with those marked that a model learns."""
+        path = f"/v1/datasets/{segment(dataset)}/rows"
+        return decode(DatasetRows, self._connection.get(path, tokenizer=tokenizer, count=count))
 
     def upload(
         self,

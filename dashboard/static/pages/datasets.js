@@ -7,6 +7,8 @@ const TYPES = {
   text: "text/plain; charset=utf-8",
   jsonl: "application/x-ndjson",
   npz: "application/octet-stream",
+  parquet: "application/octet-stream",
+  arrow: "application/octet-stream",
 };
 const form = document.querySelector("[data-upload]");
 /** @param {string} name */
@@ -18,7 +20,14 @@ field("file").addEventListener("change", () => {
   const [file] = field("file").files;
   if (!file) return;
   const [, ending] = /\.(\w+)$/.exec(file.name.toLowerCase()) ?? [];
-  field("format").value = { jsonl: "jsonl", ndjson: "jsonl", npz: "npz" }[ending] ?? "text";
+  const formats = {
+    jsonl: "jsonl",
+    ndjson: "jsonl",
+    npz: "npz",
+    parquet: "parquet",
+    arrow: "arrow",
+  };
+  field("format").value = formats[ending] ?? "text";
   field("name").value ||= file.name
     .replace(/\.[^.]*$/, "")
     .replace(/[^A-Za-z0-9._ -]+/g, "-")

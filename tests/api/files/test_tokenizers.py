@@ -98,3 +98,55 @@ def test_a_job_that_has_left_a_tokenizer_gives_it(world: World) -> None:
     made = world.ann.post("/v1/tokenizers/promoted", json=asked).json()
     assert (made["vocabulary_size"], made["job"], len(made["files"])) == (10, job, 1)
     assert world.bob.post("/v1/tokenizers/promoted", json=asked).status_code == 404
+
+
+def test_rows_are_shown_as_tokens_with_what_is_learned(world: World) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]},
+        {"prompt": "one ", "completion": "two"},
+    ]
+    body = "\n".join(json.dumps(row) for row in rows).encode()
+    told = {"name": "chats", "format": "jsonl"}
+    assert world.ann.post("/v1/datasets", params=told, content=body).status_code == 201
+    shown = world.ann.get("/v1/datasets/chats/rows").json()
+    chat, completion = shown["rows"]
+    assert (shown["tokenizer"], chat["place"], chat["form"]) == ("bytes", "line 1", "chat")
+    learned = "".join(piece["text"] for piece in chat["pieces"] if piece["learned"])
+    assert (learned, chat["num_learned"]) == ("Ho\n", 3)
+    assert completion["pieces"] == [
+        {"text": "one ", "learned": False},
+        {"text": "two", "learned": True},
+    ]
+    assert (completion["num_tokens"], completion["is_cut"]) == (7, False)
+    few = world.ann.get("/v1/datasets/chats/rows", params={"count": 1, "max_tokens": 2}).json()
+    assert [row["is_cut"] for row in few["rows"]] == [True]
+    unknown = world.ann.get("/v1/datasets/chats/rows", params={"tokenizer": "mine"})
+    assert unknown.status_code == 404
+    assert world.bob.get("/v1/datasets/chats/rows").status_code == 404
+    assert world.ann.get("/v1/datasets/digits/rows").json()["code"] == "no_preview"
+
+
+def test_rows_are_shown_by_a_tokenizer_of_ones_own(world: World) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    words = {"one": 0, "two": 1, "[UNK]": 2}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    files = {
+        "tokenizer.json": made.to_str().encode(),
+        "tokenizer_config.json": b'{"tokenizer_class": "PreTrainedTokenizerFast"}',
+    }
+    assert upload(world, "mine", files).status_code == 201
+    told = {"name": "rows", "format": "jsonl"}
+    body = b'{"prompt": "one two ", "completion": "two one"}'
+    assert world.ann.post("/v1/datasets", params=told, content=body).status_code == 201
+    answer = world.ann.get("/v1/datasets/rows/rows", params={"tokenizer": "mine"})
+    assert answer.status_code == 200, answer.text
+    [row] = answer.json()["rows"]
+    assert [(piece["text"], piece["learned"]) for piece in row["pieces"]] == [
+        ("one", False),
+        ("two", False),
+        ("two", True),
+        ("one", True),
+    ]
+    assert (row["num_tokens"], row["num_learned"]) == (4, 2)

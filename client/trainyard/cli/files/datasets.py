@@ -86,6 +86,26 @@ def upload(
     say(f"Train on it with `data: {{dataset: {dataset.name}, {how_to_read(dataset)}}}` in the job.")
 
 
+@app.command("preview")
+def preview(
+    dataset: Annotated[str, typer.Argument(help="Name or id.")],
+    tokenizer: Annotated[str, typer.Option(help="bytes, or a tokenizer of yours.")] = "bytes",
+    count: Annotated[int, typer.Option(min=1, max=50, help="Number of rows.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Show the first rows as tokens; what a model only reads is in [brackets]."""
+    with connect() as client:
+        found = client.datasets.rows(dataset, tokenizer=tokenizer, count=count)
+    if as_json:
+        print_json(found.raw)
+        return
+    apart = "" if tokenizer == "bytes" else "|"
+    for row in found.rows:
+        say(f"{row.place}: {row.num_tokens:,} tokens, {row.num_learned:,} of them learned")
+        pieces = (piece.text if piece.learned else f"[{piece.text}]" for piece in row.pieces)
+        say("  " + apart.join(pieces).replace("\n", "\\n") + (" ..." if row.is_cut else ""))
+
+
 @app.command("delete")
 def delete(
     dataset: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False

@@ -1,0 +1,88 @@
+"""The library's pages: rows as tokens, models with their versions and origin, tokenizers."""
+
+import re
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from api.files.schemas import DatasetRows, DatasetView, ModelView, TokenizerView
+from tests.dashboard.fake_api import FakeApi, refusal, view
+
+DATA, MODEL = "data_01aaaaaaaaaaaaaaaaaaaaaaaa", "model_01aaaaaaaaaaaaaaaaaaaaaaaa"
+JOB = "job_01aaaaaaaaaaaaaaaaaaaaaaaa"
+HOSTILE = "<script>alert(1)</script>\u202e"
+
+
+def model(**changes: Any) -> Any:
+    fields = {
+        "id": MODEL,
+        "name": "tiny",
+        "architecture": "LlamaForCausalLM",
+        "parameters": 32_608,
+        "size": 2048,
+        "files": [{"path": "config.json", "size": 10, "sha256": "a" * 64}],
+        "version": 2,
+        "origin": {"job": JOB, "step": 400, "epoch": 1},
+        "used_by": [JOB],
+    }
+    return view(ModelView, {**fields, **changes})
+
+
+def tokenizer() -> Any:
+    fields = {"id": "tok_01", "name": HOSTILE, "vocabulary_size": 32_000, "size": 9, "job": None}
+    return view(TokenizerView, {**fields, "files": []})
+
+
+def test_rows_are_tokens_and_those_only_read_are_marked(api: FakeApi, page: TestClient) -> None:
+    files = [{"path": f"{number}.jsonl", "size": 10, "sha256": "b" * 64} for number in range(2)]
+    api.put(
+        f"/v1/datasets/{DATA}", view(DatasetView, {"id": DATA, "name": "chats", "files": files})
+    )
+    pieces = [{"text": "Hi" + HOSTILE, "learned": False}, {"text": " Ho", "learned": True}]
+    row = {
+        "place": "line 1",
+        "form": "chat",
+        "num_tokens": 7,
+        "num_learned": 3,
+        "pieces": pieces,
+        "is_cut": True,
+    }
+    shown = view(DatasetRows, {"tokenizer": "tok_01", "rows": [row]})
+    api.put(f"/v1/datasets/{DATA}/rows", shown)
+    api.put("/v1/tokenizers", [tokenizer()])
+    text = page.get(f"/datasets/{DATA}?tokenizer=tok_01").text
+    assert api.sent("GET", f"/v1/datasets/{DATA}/rows").query == {"tokenizer": ["tok_01"]}
+    assert re.search(r'class="token only-read"[^>]*>Hi&lt;script', text)
+    assert re.search(r'class="token (odd|even)"> Ho</span>', text)
+    assert "7 tokens, 3 of them learned; its beginning" in re.sub(r"<[^>]+>", "", text)
+    assert "1.jsonl" in text
+    assert "<script>alert" not in text
+    assert 'value="tok_01" selected' in text
+    why = refusal(422, "There is no preview: the reader failed.")
+    api.put(f"/v1/datasets/{DATA}/rows", why)
+    assert "the reader failed" in page.get(f"/datasets/{DATA}").text
+
+
+def test_a_model_shows_versions_origin_and_jobs(api: FakeApi, page: TestClient) -> None:
+    first = model(id="model_01b", name="tiny@1", version=1, origin=None, used_by=[])
+    other = model(id="model_01c", name="tiny-two", version=1)
+    api.put("/v1/models", [model(), first, other])
+    api.put(f"/v1/models/{MODEL}", model())
+    listed = page.get("/models").text
+    assert f'<a href="/jobs/{JOB}">step 400 of a job</a>' in listed
+    assert "upload" in listed
+    text = page.get(f"/models/{MODEL}").text
+    assert 'href="/models/model_01b"' in text
+    assert "tiny-two" not in text
+    assert text.count(f'href="/jobs/{JOB}"') == 2
+    api.put("/v1/models", [])
+    assert "No models yet" in page.get("/models").text
+
+
+def test_tokenizers_are_listed_safely(api: FakeApi, page: TestClient) -> None:
+    api.put("/v1/tokenizers", [tokenizer()])
+    text = page.get("/tokenizers").text
+    assert "32,000" in text
+    assert "<script>alert" not in text
+    api.put("/v1/tokenizers", [])
+    assert "No tokenizers yet" in page.get("/tokenizers").text
