@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from dashboard.host_uses import host_uses
 from dashboard.rank_grid import rank_grid
 from dashboard.rendering import redirect, render
 from dashboard.sentences import (
@@ -137,6 +138,7 @@ async def _history(viewer: Viewer) -> dict[str, object]:
             (attempt, outcome_family(attempt.outcome, attempt.state))
             for attempt in reversed(attempts)
         ],
+        "host_rows": host_uses(reversed(attempts)),
         "proven": next((one for one in reversed(attempts) if one.preflight), None),
         "checkpoints": sorted(checkpoints, key=lambda one: one.step, reverse=True),
         "artifacts": artifacts,

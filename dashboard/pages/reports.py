@@ -6,6 +6,7 @@ are drawn here as SVG, and it has no script. Its policy allows exactly that styl
 
 import asyncio
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from dashboard import static_files
+from dashboard.host_uses import HostRow, host_uses
 from dashboard.rendering import ENVIRONMENT, PAGE_HEADERS, redirect, render
 from dashboard.report_curves import Drawing, drawing
 from dashboard.sentences import batch_words, layout_words, spec_yaml
@@ -44,6 +46,7 @@ class ReportSection:
     layout: str
     batch: str
     spec_text: str
+    host_rows: Sequence[HostRow]
     drawings: list[Drawing]
 
 
@@ -106,6 +109,7 @@ def _told(part: ReportJob) -> ReportSection:
         layout=layout_words(part.job),
         batch=batch_words(part.job),
         spec_text=spec_yaml(part.job.spec),
+        host_rows=host_uses(part.attempts),
         drawings=[
             drawing(title, unit, series[key], points=_points(series, key))
             for key, title, unit in CURVES

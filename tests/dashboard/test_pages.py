@@ -9,7 +9,7 @@ from markupsafe import escape
 from starlette.testclient import TestClient
 
 from api.jobs.plan_views import class_plan
-from api.jobs.schemas import JobInputView, JobView, PlanView
+from api.jobs.schemas import JobInputView, JobView, PlaceView, PlanView
 from api.people.schemas import LinkView
 from api.sign_in.schemas import TokenMade
 from core.spec.inputs import InputKind
@@ -17,6 +17,7 @@ from core.spec.script import plan_script
 from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import LeaseKind, Role
+from core.wire.messages import HostUse
 from strategies.plan.planner import Plan
 from strategies.plan.spec import Float32Matmul
 from tests.dashboard.fake_api import (
@@ -704,6 +705,35 @@ def test_a_scripts_page_shows_what_it_runs(api: FakeApi, page: TestClient) -> No
     assert f"trainyard clone {shown.id}" in text
     assert "trainyard submit --script train.py --launcher torchrun --ranks 2" in text
     assert "data-spec" not in text
+
+
+def test_a_programs_page_shows_the_hosts_that_it_reached_and_tried(
+    api: FakeApi, page: TestClient
+) -> None:
+    spec = ScriptJobSpec.model_validate(
+        {
+            "name": "mine",
+            "script": {"entry": "train.py", "code": "ab" * 32},
+            "network": ["pypi", "cdn.hf.co"],
+            "resources": {"ranks_per_node": 2, "wall_time": "20min"},
+        }
+    )
+    made = plan_script(spec.script, nodes=1, ranks_per_node=2, hardware=CPU2)
+    shown = job(spec=spec, plan=made, steps=0, loss=None, tokens_per_s=None)
+    uses = [
+        HostUse(host="pypi.org:443", connections=3, sent_bytes=2048, received_bytes=5 << 20),
+        HostUse(host="evil.example:443", refused=7, why=HOSTILE),
+    ]
+    place = PlaceView(node="box", lease="l", slots=[0, 1], ranks=[0, 1], reason="", hosts=uses)
+    api.show(shown, attempts=[attempt(nodes=[place])], checkpoints=[], artifacts=[])
+    text = page.get(JOB).text
+    assert "<dt>network</dt><dd><bdi>pypi, cdn.hf.co</bdi></dd>" in text
+    assert "pypi.org:443" in text
+    assert '5.0<span class="unit">MiB</span>' in text
+    assert "evil.example:443" in text
+    assert "<script>alert" not in text
+    api.show(shown, attempts=[attempt()], checkpoints=[], artifacts=[])
+    assert 'id="hosts"' not in page.get(JOB).text
 
 
 def test_a_piece_that_is_refused_for_now_says_how_long_to_wait(

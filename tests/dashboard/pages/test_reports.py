@@ -8,10 +8,11 @@ from hashlib import sha256
 import pytest
 from starlette.testclient import TestClient
 
-from api.jobs.schemas import JobInputView
+from api.jobs.schemas import JobInputView, PlaceView
 from api.records.schemas import Series
 from api.studies.schemas_reports import ReportContent, ReportJob, ReportLine, ReportView
 from core.spec.inputs import InputKind
+from core.wire.messages import HostUse
 from dashboard.report_curves import HEIGHT, WIDTH, drawing
 from tests.dashboard.fake_api import NOW, FakeApi, attempt, certificate, event, job, result
 from trainyard import views
@@ -89,6 +90,23 @@ def test_a_report_names_the_bytes_of_inputs(
     text = page.get(f"/reports/{SHA}").text
     assert "lab/tiny" in text
     assert f">{'cd' * 32}<" in text
+
+
+def test_a_report_marks_a_run_that_had_a_network(
+    api: FakeApi, page: TestClient, report: ReportView
+) -> None:
+    assert "This run had a network" not in page.get(f"/reports/{SHA}").text
+    [one] = report.content.jobs
+    [tried, *_] = one.attempts
+    reached = HostUse(host="pypi.org:443", connections=3, received_bytes=5 << 20)
+    place = PlaceView(node="box", lease="l", slots=[0], ranks=[0], reason="", hosts=[reached])
+    told = one.model_copy(update={"attempts": [tried.model_copy(update={"nodes": [place]})]})
+    content = report.content.model_copy(update={"jobs": [told]})
+    api.put(f"/v1/reports/{SHA}", report.model_copy(update={"content": content}))
+    text = page.get(f"/reports/{SHA}").text
+    assert "This run had a network" in text
+    assert "pypi.org:443" in text
+    assert '5.0<span class="unit">MiB</span>' in text
 
 
 def test_its_curves_stay_in_their_box_and_keep_their_gaps() -> None:
