@@ -273,6 +273,12 @@ STORAGE = answer(
     warnings=["ada holds 2.0 GiB of 2.3 GiB."],
     keep_days={"logs": 180, "metrics": 730, "checkpoints": 180, "artifacts": 0},
 )
+NETWORK = answer(
+    "NetworkView",
+    lists=[{"node_class": "a100x4", "lab": None, "hosts": ["pypi", "*.hf.co"]}],
+    groups={"pypi": ["pypi.org", "files.pythonhosted.org"]},
+)
+NO_HOSTS = answer("NetworkListView", node_class=None, lab="vision", hosts=[])
 NODE = answer(
     "NodeView",
     name="this-machine",

@@ -32,6 +32,7 @@ def everything(server: FakeServer) -> None:
         f"{JOB}/artifacts/{d.ARTIFACT['id']}": Answer(200, b"hello", "text/plain"),
         f"{JOB}/checkpoints/{d.CHECKPOINT['id']}": Answer(200, b"tar", "application/x-tar"),
         "/v1/nodes": listed([d.NODE]),
+        "/v1/admin/network": as_json(d.NETWORK),
         "/v1/datasets": listed([d.DATASET]),
         "/v1/workspace": as_json(d.WORKSPACE),
         "/v1/workspace/files": listed([d.ENTRY]),
@@ -98,4 +99,7 @@ def everything(server: FakeServer) -> None:
     ):
         server.answer(f"DELETE {path}", Answer(204))
     server.answer("DELETE /v1/workspace/files", as_json(d.SNAPSHOT))
+    [of_class] = d.NETWORK["lists"]
+    server.answer("PUT /v1/admin/network/node-classes/a100x4", as_json(of_class))
+    server.answer("PUT /v1/admin/network/labs/vision", as_json(d.NO_HOSTS))
     server.answer("PATCH /v1/users/ada", as_json(d.USER))

@@ -246,6 +246,7 @@ def run_script(
     script: dict[str, Any],
     *,
     nodes: int = 2,
+    **other: Any,
 ) -> str:
     """Submit a script of two ranks on one or two nodes; the job's id."""
     if find_level().gang_level is None:
@@ -255,7 +256,7 @@ def run_script(
     resources = {"nodes": nodes, "ranks_per_node": 2 // nodes, "wall_time": "10min"}
     return submit(
         client,
-        {"name": "own", "script": {"code": code.sha256, **script}, "resources": resources},
+        {"name": "own", "script": {"code": code.sha256, **script}, "resources": resources, **other},
     )
 
 
@@ -313,6 +314,48 @@ def test_programs_meet_on_the_nodes_own_network_where_an_administrator_allows_it
     assert job["state"] == "succeeded", (job["reason"], output)
     assert output.count("[2.0, 2.0, 2.0]") == 2, output
     assert "meets 127.0.0.1" in output, "not an address of the relay"
+
+
+ASKS = """
+import os, socket, sys
+import torch, torch.distributed as dist
+
+proxy = os.environ["HTTPS_PROXY"].rpartition(":")[2]
+with socket.create_connection(("127.0.0.1", int(proxy)), timeout=20) as client:
+    client.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+    print("asked", os.environ["RANK"], client.recv(4096).decode().splitlines()[0], flush=True)
+assert os.environ["MASTER_ADDR"] in os.environ["NO_PROXY"].split(",")
+dist.init_process_group("gloo")
+total = torch.ones(3)
+dist.all_reduce(total)
+print(total.tolist(), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_a_script_on_two_nodes_has_a_proxy_on_each_which_leads_not_to_the_api(
+    platform: Running, client: httpx2.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    host = f"localhost:{platform.port}"  # of the API: listed by mistake, and loopback all the same
+    script = {"entry": "asks.py", "arguments": [host]}
+    with Trainyard(platform.url, platform.token) as sdk:
+        node_class = next(iter(sdk.nodes.list())).node_class
+        sdk.admin.set_network([f"private:{host}"], node_class=node_class)
+        try:
+            job_id = run_script(platform, client, tmp_path, script, network=[host])
+            job = wait_for_end(client, job_id)
+        finally:
+            sdk.admin.set_network([], node_class=node_class)
+    output = said(client, job_id)
+    assert job["state"] == "succeeded", (job["reason"], output)
+    for rank in range(2):
+        assert f"asked {rank} HTTP/1.1 403 localhost has no address on the internet" in output
+    assert output.count("[2.0, 2.0, 2.0]") == 2, output
+    [attempt] = attempts(client, job_id)
+    counted = [[(use["host"], use["refused"]) for use in on["hosts"]] for on in attempt["nodes"]]
+    assert counted == [[(host, 1)], [(host, 1)]]
 
 
 @pytest.mark.slow

@@ -238,6 +238,7 @@ def test_packages_come_through_the_proxy_where_the_index_is_listed(site: Site) -
     assert used(site, "job_public")[index].refused >= 1
 
 
+@pytest.mark.slow
 def test_packages_come_as_before_where_the_index_is_not_listed(site: Site) -> None:
     record = with_packages(site, "job_as_before", "pypi.org", package="tinynet>=1.2")
     assert record.outcome is Outcome.SUCCEEDED, record

@@ -4,6 +4,8 @@ Its names are a test's; the judgement of their addresses is the product's own.
 """
 
 import json
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from core.base.settings import hosts_in
 from core.wire.messages import HostUse
 from tests.worker.tls_servers import Authority, TlsServer, own_address, send
 from worker.egress.launch import EGRESS_PORT, ProxyProcess, proxy_variables, start_proxy
@@ -305,3 +308,122 @@ def test_a_neighbours_proxy_is_out_of_reach_and_not_held_up(
             one.close()
     neighbour.finish()
     neighbour.wait()
+
+
+AS_A_USER = """
+import json, os, socket, subprocess, sys
+from pathlib import Path
+from worker.egress import proxy
+from worker.scripts.sandbox import Box, Egress, Level
+
+ASKS = '''
+import shutil
+import socket
+with socket.create_connection(("127.0.0.1", 29472), 20) as client:
+    client.sendall(b"CONNECT other.example:443 HTTP/1.1\\\\r\\\\n\\\\r\\\\n")
+    print(client.recv(4096).decode().splitlines()[0])
+'''
+outside, inside = socket.socketpair()
+control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+if os.fork() == 0:
+    control.close()
+    inside.close()
+    proxy.main(theirs.detach(), outside.detach(), None)
+theirs.close()
+outside.close()
+control.send(json.dumps({"reach": ["pypi.org"], "ceiling": None, "key": None}).encode())
+box = Box(
+    folder=Path(sys.argv[1]), command=[sys.executable, "-I", "-c", ASKS], environment={},
+    working_folder="/", binds=[], egress=Egress(29472, inside.fileno()),
+)
+command, told = box.launch(Level(sys.argv[2]))
+done = subprocess.run(
+    command, input=told, capture_output=True, env={}, cwd="/", pass_fds=[inside.fileno()]
+)
+print(done.stdout.decode(), done.stderr.decode(), os.getuid())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else for a test")
+def test_a_worker_without_rights_has_a_proxy_too(folder: Path, level: Level) -> None:
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    if python is None:
+        pytest.skip("no Python that another user can start")
+    told = subprocess.run([python, "-c", "import asyncio; asyncio.timeout"], capture_output=True)
+    if told.returncode != 0:
+        pytest.skip(f"{python} is older than Python 3.11")
+    tree, place = folder / f"tree-{level}", folder / f"of-a-user-{level}"
+    for name in (
+        "core/__init__.py", "core/spec/__init__.py", "core/spec/hosts.py", "worker/__init__.py",
+        "worker/egress/__init__.py", "worker/egress/addresses.py", "worker/egress/proxy.py",
+        "worker/egress/server_name.py", "worker/scripts/__init__.py", "worker/scripts/sandbox.py",
+        "worker/scripts/sandbox_init.py", "worker/scripts/sandbox_users.py",
+        "worker/scripts/gang_network.py",
+    ):  # fmt: skip
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(HERE.parents[1] / name, tree / name)
+    place.mkdir()
+    os.chown(place, 65534, 65534)
+    done = subprocess.run(
+        [
+            *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
+            *(python, "-c", AS_A_USER, str(place), str(level)),
+        ],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    if "not permitted" in done.stdout:
+        pytest.skip(f"this machine does not let users: {done.stdout}")
+    assert "HTTP/1.1 403 other.example:443 is not among the hosts" in done.stdout, done.stdout
+    assert done.stdout.strip().endswith("65534")
+
+
+def test_a_node_lowers_what_is_granted(folder: Path) -> None:
+    """Its ceiling counts for every host, and for what may be in the site's own network."""
+    port, own = 4_443, own_address()
+    names = {f"{name}.example": [own] for name in ("both", "unmarked", "granted")}
+    reach = [f"private:{name}:{port}" for name in names]
+    ceiling = [f"private:both.example:{port}", f"unmarked.example:{port}", "elsewhere.example"]
+    with socket.create_server((own, port)), socket.create_server(("127.0.0.1", 0)) as listening:
+        outside, inside = socket.socketpair()
+        with outside, inside:
+            proxy = start_proxy(
+                outside,
+                uid=None,
+                environment={"NAMES": json.dumps(names), "PATIENCE": "5"},
+                module="tests.worker.resolving_proxy",
+            )
+            proxy.follow(reach, ceiling)
+            socket.send_fds(inside, [b"l"], [listening.fileno()])
+            said = {}
+            for name in names:
+                with socket.create_connection(listening.getsockname(), 20) as client:
+                    client.sendall(f"CONNECT {name}:{port} HTTP/1.1\r\n\r\n".encode())
+                    said[name] = client.recv(4096).decode().splitlines()[0]
+            proxy.finish()
+            proxy.wait()
+    assert said["both.example"] == "HTTP/1.1 200 Connection established"
+    assert "has no address on the internet" in said["unmarked.example"]
+    assert "this node allows at most private:both.example" in said["granted.example"]
+    use = {use.host: use for use in proxy.hosts}
+    assert (use[f"both.example:{port}"].connections, len(use)) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("", ()),
+        ("none", ()),
+        ("pypi, *.hf.co,private:a.example:80", (
+            "pypi.org", "files.pythonhosted.org", "*.hf.co", "private:a.example:80",
+        )),
+    ],
+)  # fmt: skip
+def test_a_nodes_setting_is_a_list_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
+    assert hosts_in(text) == hosts
+    with pytest.raises(ValueError, match="address"):
+        hosts_in("pypi, 10.0.0.1")

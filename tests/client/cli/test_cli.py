@@ -83,6 +83,8 @@ COMMANDS = [
     ["admin", "set-role", "ada", "staff"],
     ["admin", "login-link", "ada"],
     ["admin", "unlink", "ada"],
+    ["admin", "network", "show"],
+    ["admin", "network", "set", "pypi", "--class", "a100x4"],
     ["admin", "enrol", "gpu-7", "--class", "a100x4"],
     ["admin", "drain", "this-machine"],
     ["admin", "resume", "this-machine"],
@@ -402,6 +404,26 @@ def test_a_checkpoint_is_promoted_by_its_step(server: FakeServer, run: Run) -> N
     assert json.loads(asked.body) == {"job": d.JOB_ID, "step": 400, "name": "tiny"}
     refused = run("models", "promote", d.JOB_ID, "last", "tiny")
     assert (refused.exit_code, "such as step-400" in refused.stderr) == (2, True)
+
+
+def test_hosts_are_listed_for_a_class_or_a_lab(server: FakeServer, run: Run) -> None:
+    everything(server)
+    shown = run("admin", "network", "show")
+    assert "class a100x4  pypi, *.hf.co" in shown.stdout
+    assert "pypi: pypi.org, files.pythonhosted.org" in shown.stderr
+    done = run("admin", "network", "set", "pypi", "*.hf.co", "--class", "a100x4")
+    assert "Programs of class a100x4 may reach: pypi, *.hf.co" in done.stdout
+    [asked] = server.of("PUT /v1/admin/network/node-classes/a100x4")
+    assert json.loads(asked.body) == {"hosts": ["pypi", "*.hf.co"]}
+    removed = run("admin", "network", "set", "--none", "--lab", "vision")
+    assert "Lab vision has no list any more." in removed.stdout
+    for wrong in (
+        ["pypi"],
+        ["pypi", "--class", "a", "--lab", "b"],
+        ["--class", "a"],
+        ["pypi", "--none", "--class", "a"],
+    ):
+        assert run("admin", "network", "set", *wrong).exit_code == 2
 
 
 def test_an_input_is_named_by_its_kind_and_the_name_inside() -> None:
