@@ -404,13 +404,19 @@ def test_a_node_lowers_what_is_granted(folder: Path) -> None:
                 with socket.create_connection(listening.getsockname(), 20) as client:
                     client.sendall(f"CONNECT {name}:{port} HTTP/1.1\r\n\r\n".encode())
                     said[name] = client.recv(4096).decode().splitlines()[0]
+            with socket.create_connection(listening.getsockname(), 20) as client:
+                client.sendall(f"CONNECT both.example:{port} HTTP/1.1\r\n\r\n".encode())
+                assert b" 200 " in client.recv(4096)
+                proxy.follow([f"both.example:{port}"], None)  # still listed, but not as private
+                client.settimeout(20)
+                assert client.recv(1) == b""
             proxy.finish()
             proxy.wait()
     assert said["both.example"] == "HTTP/1.1 200 Connection established"
     assert "has no address on the internet" in said["unmarked.example"]
     assert "this node allows at most private:both.example" in said["granted.example"]
     use = {use.host: use for use in proxy.hosts}
-    assert (use[f"both.example:{port}"].connections, len(use)) == (1, 3)
+    assert (use[f"both.example:{port}"].connections, len(use)) == (2, 3)
 
 
 @pytest.mark.parametrize(

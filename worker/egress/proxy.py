@@ -118,6 +118,7 @@ class Tunnel:
 
     name: str
     port: int
+    address: str
     inside: socket.socket
     outside: socket.socket
     use: HostUse
@@ -149,8 +150,13 @@ class Proxy:
         self.ceiling = host_rules(ceiling) if isinstance(ceiling, list) else None
         self.key = key if isinstance(key, str) else ""
         for tunnel in list(self.tunnels):
-            if self.rule(tunnel.name, tunnel.port) is None:
+            if not self.allows(tunnel):
                 tunnel.end()
+
+    def allows(self, tunnel: Tunnel) -> bool:
+        """Return True if a tunnel may go on by the present list."""
+        rule = self.rule(tunnel.name, tunnel.port)
+        return rule is not None and may_connect(tunnel.address, is_private=rule.is_private)
 
     def rule(self, name: str, port: int) -> HostRule | None:
         """Return the rule by which a host may be reached; None if it may not."""
@@ -191,7 +197,7 @@ class Proxy:
             inside.setblocking(False)
             try:
                 name, port = await self._asked(inside)
-                outside = await self._connected(name, port)
+                address, outside = await self._connected(name, port)
             except Refused as refusal:
                 self.tally.refuse(refusal.host, refusal.why)
                 await answer(inside, refusal.status, refusal.why)
@@ -199,7 +205,7 @@ class Proxy:
             except (OSError, TimeoutError):
                 return  # it has gone away, or says nothing
             with outside:
-                await self._tunnel(name, port, inside, outside)
+                await self._tunnel(name, port, address, inside, outside)
 
     async def _asked(self, inside: socket.socket) -> tuple[str, int]:
         """Return the host that a connection asks for, if it may be reached. Raises Refused."""
@@ -237,8 +243,8 @@ class Proxy:
             return ""
         return f" (this node allows at most {named(self.ceiling)[:500]})"
 
-    async def _connected(self, name: str, port: int) -> socket.socket:
-        """Return a connection to a host, at an address that was judged. Raises Refused."""
+    async def _connected(self, name: str, port: int) -> tuple[str, socket.socket]:
+        """Return an address of a host that was judged, and a connection to it. Raises Refused."""
         host = f"{name}:{port}"
         try:
             addresses = await self.resolve(name, port)
@@ -259,7 +265,7 @@ class Proxy:
         for address in good[:ADDRESSES_TRIED]:
             try:
                 async with asyncio.timeout(CONNECT_WITHIN_S):
-                    return await connect(address, port)
+                    return address, await connect(address, port)
             except TimeoutError:
                 continue
             except OSError as error:
@@ -267,11 +273,13 @@ class Proxy:
         raise Refused(502, f"{host} cannot be reached: {reason}", host=host)
 
     async def _tunnel(
-        self, name: str, port: int, inside: socket.socket, outside: socket.socket
+        self, name: str, port: int, address: str, inside: socket.socket, outside: socket.socket
     ) -> None:
         use = self.tally.reach(f"{name}:{port}")
-        tunnel = Tunnel(name, port, inside, outside, use)
+        tunnel = Tunnel(name, port, address, inside, outside, use)
         self.tunnels.add(tunnel)
+        if not self.allows(tunnel):  # the list has changed while it was connected
+            tunnel.end()
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(inside, b"HTTP/1.1 200 Connection established\r\n\r\n")
