@@ -5,7 +5,11 @@ import struct
 
 import pytest
 
+from core.spec.hosts import host_rules
+from core.wire.messages import HostUse
 from worker.egress.addresses import may_connect
+from worker.egress.launch import added
+from worker.egress.packages import has_index
 from worker.egress.server_name import Incomplete, NotTls, server_name
 
 NEVER = (
@@ -94,3 +98,36 @@ def test_two_names_or_a_broken_extension_are_refused() -> None:
     for names in (one(b"pypi.org") + one(b"evil.example"), b"\x01\0\x01x", one(b"a")[:-1], b""):
         with pytest.raises(NotTls):
             server_name(with_names(names))
+
+
+def test_the_index_is_listed_by_its_host_and_port() -> None:
+    rules = host_rules(["pypi", "private:pypi.lab.example:8443"])
+    assert has_index(rules, None)
+    assert has_index(rules, "https://pypi.org/simple")
+    assert has_index(rules, "https://user:secret@pypi.lab.example:8443/simple")
+    for other in (
+        "http://pypi.org/simple",
+        "https://pypi.lab.example/simple",
+        "https://10.0.0.1/simple",
+        "https://pypi.org:99999/",
+        "file:///opt/pypi",
+    ):
+        assert not has_index(rules, other), other
+    assert not has_index(host_rules(["huggingface"]), None)
+
+
+def test_uses_of_two_proxies_of_an_attempt_are_added_up() -> None:
+    packages = HostUse(host="pypi.org:443", connections=2, sent_bytes=10, received_bytes=100)
+    refused = HostUse(host="x.example:443", refused=1, why="first")
+    later = HostUse(host="pypi.org:443", connections=1, refused=3, received_bytes=5, why="later")
+    assert added([packages, refused], [later]) == (
+        HostUse(
+            host="pypi.org:443",
+            connections=3,
+            refused=3,
+            sent_bytes=10,
+            received_bytes=105,
+            why="later",
+        ),
+        refused,
+    )
