@@ -1,7 +1,12 @@
 """Judgement of addresses, and the server name in the first message of TLS."""
 
+import os
+import shutil
 import ssl
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +136,26 @@ def test_uses_of_two_proxies_of_an_attempt_are_added_up() -> None:
         ),
         refused,
     )
+
+
+OWN = """
+ip link set lo up && ip addr add 151.101.0.223/32 dev lo && ip addr add 2a04:4e42::223/128 dev lo
+exec "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a network addresses")
+def test_an_address_of_the_internet_that_is_this_machines_is_known() -> None:
+    if shutil.which("ip") is None or shutil.which("unshare") is None:
+        pytest.skip("ip or unshare is not installed")
+    asks = (
+        "from worker.egress.proxy import is_own; print([is_own(each) for each in "
+        "('151.101.0.223', '2a04:4e42::223', '127.0.0.1', '151.101.0.224', '2a04:4e42::224')])"
+    )
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", OWN, "sh", sys.executable, "-c", asks],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "[True, True, True, False, False]\n", done.stderr

@@ -121,6 +121,7 @@ def _become(
     try:
         prepare()
         keep_only([control, given])
+        os.environ.clear()  # it has the worker's settings, and needs none
         main(control.fileno(), given.fileno(), uid, resolve=resolve)
     except BaseException:  # the edge of the proxy's process: record, then end
         traceback.print_exc()

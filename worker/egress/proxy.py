@@ -253,7 +253,11 @@ class Proxy:
         rule = self.rule(name, port)  # again: the list may have changed meanwhile
         if rule is None:
             raise Refused(403, f"{host} may not be reached any more", host=host)
-        good = [one for one in addresses if may_connect(one, is_private=rule.is_private)]
+        good = [
+            one
+            for one in addresses
+            if may_connect(one, is_private=rule.is_private) and (rule.is_private or not is_own(one))
+        ]
         if not good:
             raise Refused(
                 403,
@@ -329,6 +333,17 @@ class Proxy:
             name.encode(), port, type=socket.SOCK_STREAM
         )
         return [str(address[0]) for *_, address in found]
+
+
+def is_own(address: str) -> bool:
+    """Return True if this is an address of this machine, which reaches it from that very one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as any_socket:
+        try:
+            any_socket.connect((address, HTTPS))  # sends nothing
+        except OSError:
+            return False  # no way leads there
+        return bool(any_socket.getsockname()[0] == any_socket.getpeername()[0])
 
 
 async def connect(address: str, port: int) -> socket.socket:
