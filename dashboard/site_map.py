@@ -28,6 +28,7 @@ from dashboard.pages import (
     studies,
     submission,
     usage,
+    workspace,
 )
 from dashboard.pages.admin import audit, cleanups, people, policies, settings
 from dashboard.pages.doors import FIRST_START, INVITATION, NEW_PASSWORD, opening, showing
@@ -87,6 +88,9 @@ PAGES: list[tuple[str, str, Page]] = [
     ("GET", "/models", models.show_all),
     ("GET", "/models/{model_id}", models.show),
     ("GET", "/tokenizers", models.show_tokenizers),
+    ("GET", "/workspace", workspace.show),
+    ("POST", "/workspace/delete", workspace.delete),
+    ("POST", "/workspace/snapshots/{snapshot_id}/restore", workspace.restore),
     ("GET", "/usage", usage.show),
     ("GET", "/admin", audit.start),
     ("GET", "/admin/cleanups", cleanups.show_all),

@@ -41,9 +41,10 @@ from core.base.errors import Unavailable
 BACKGROUND_FROM = 5  # RFC 9218: u=0 is the most urgent, 7 the least, 3 what says nothing
 
 FILES = re.compile(
-    r"/client/.+|/v1/jobs/[^/]+/(?:(?:artifacts|checkpoints)/[^/]+|code)|/v1/(?:datasets|models|code)"
+    r"/client/.+|/v1/jobs/[^/]+/(?:(?:artifacts|checkpoints)/[^/]+|code)"
+    r"|/v1/(?:datasets|models|code|workspace/(?:files|content))"
 )
-SENDING = re.compile(r"/v1/(?:datasets|models|code)")
+SENDING = re.compile(r"/v1/(?:datasets|models|code|workspace/files)")
 PARTS = re.compile(r"/v1/uploads/[^/]+")  # of an upload that can be broken off
 SIGN_IN = re.compile(r"/v1/(?:sessions|sessions/link|new-password|invites/accept|first-start)")
 LONG = re.compile(r"/v1/(?:usage|reports|admin/.+|reports/.+|jobs/[^/]+/(?:comparison|logs))")

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 from starlette.testclient import TestClient
 
 from tests import chromium
-from tests.dashboard.fake_api import COOKIE, FakeApi, me
+from tests.dashboard.fake_api import COOKIE, WORKSPACE, FakeApi, me
 from tests.dashboard.stage import Stage
 
 CHOICES = {
@@ -51,6 +51,9 @@ def api() -> FakeApi:
     fake.put("/v1/openapi.json", json.loads(OPENAPI.read_text()))
     fake.put("/v1/me/notifications/choices", CHOICES)
     fake.put("/v1/me/notifications", [])
+    fake.put("/v1/workspace", WORKSPACE)
+    for path in ("files", "snapshots"):
+        fake.put(f"/v1/workspace/{path}", [])
     fake.put("/v1/client", {"version": "1.0+trainyard", "command": "pip install URL#sha256=ab"})
     fake.put("/v1/calendars", [])
     fake.put("/v1/sessions/oidc", {"name": None})

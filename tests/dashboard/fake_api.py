@@ -30,6 +30,7 @@ from api.people.schemas import Me
 from api.sign_in.schemas import SessionView, TokenView
 from api.studies.schemas import StudyJobView, StudyReport
 from api.web.schemas import EventView, ProblemDocument, ProblemItem
+from api.workspaces.schemas import WorkspaceEntryView, WorkspaceSnapshotView, WorkspaceView
 from core.spec.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, NodeState, Outcome
 from core.tables.kinds import Role, Scope
@@ -315,6 +316,46 @@ ARTIFACT = view(
         "path": "sample.txt",
         "size": 226,
         "created_at": NOW,
+    },
+)
+SNAPSHOT = view(
+    WorkspaceSnapshotView,
+    {
+        "id": "snap_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "origin": "program",
+        "job": "job_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "epoch": 1,
+        "used": 2048,
+        "files": 3,
+        "left_out": 1,
+        "taken_at": NOW,
+        "is_current": False,
+    },
+)
+ENTRY = view(
+    WorkspaceEntryView,
+    {
+        "path": "my notes/été.txt",
+        "kind": "file",
+        "size": 2048,
+        "modified_at": NOW,
+        "executable": False,
+        "sha256": "a" * 64,
+        "target": None,
+    },
+)
+WORKSPACE = view(
+    WorkspaceView,
+    {
+        "used": 2048,
+        "max_bytes": 10_737_418_240,
+        "files": 3,
+        "max_files": 100_000,
+        "snapshot": "snap_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "taken_at": NOW,
+        "writer": None,
+        "trouble": "",
+        "shared_classes": [],
     },
 )
 DATASET = view(

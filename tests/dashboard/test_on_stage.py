@@ -68,6 +68,7 @@ PAGES = (
     "/datasets/python-stdlib",
     "/models",
     "/tokenizers",
+    "/workspace",
     f"/jobs/{{{LLAMA}}}",
     "/jobs/{sweep-lr-3e-4}",
     "/jobs/new",

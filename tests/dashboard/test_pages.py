@@ -18,6 +18,7 @@ from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import LeaseKind, Role
 from core.wire.messages import HostUse
+from core.workspaces.tree import EntryKind
 from strategies.plan.planner import Plan
 from strategies.plan.spec import Float32Matmul
 from tests.dashboard.fake_api import (
@@ -25,11 +26,14 @@ from tests.dashboard.fake_api import (
     CHECKPOINT,
     CPU2,
     DATASET,
+    ENTRY,
     EXAMPLE,
     NOW,
     PREFLIGHT,
     SESSION,
+    SNAPSHOT,
     TOKEN,
+    WORKSPACE,
     FakeApi,
     attempt,
     certificate,
@@ -51,7 +55,7 @@ MARKUP = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
 JOB = "/jobs/job_01aaaaaaaaaaaaaaaaaaaaaaaa"
 STUDY = "/studies/study_01aaaaaaaaaaaaaaaaaaaaaaaa"
 PAGES = ["/jobs", JOB, "/jobs/new", "/nodes", "/leases", "/datasets", "/account"]
-PAGES += ["/studies", STUDY, "/agendas"]
+PAGES += ["/studies", STUDY, "/agendas", "/workspace"]
 STAFF = me(user=me().user.model_copy(update={"role": Role.STAFF}))
 
 
@@ -70,6 +74,8 @@ def full(api: FakeApi) -> FakeApi:
     api.put("/v1/nodes", [node()])
     api.put("/v1/leases", [lease(), lease(id="lease_02", state=LeaseState.ENDED)])
     api.put("/v1/datasets", [DATASET])
+    api.put("/v1/workspace/files", [ENTRY])
+    api.put("/v1/workspace/snapshots", [SNAPSHOT])
     api.put("/v1/tokens", [TOKEN])
     api.put("/v1/sessions", [SESSION])
     api.put("/v1/studies", [study_report()])
@@ -170,6 +176,10 @@ def test_what_others_wrote_is_inert_everywhere(full: FakeApi, page: TestClient) 
     full.put("/v1/nodes", [node(reason=HOSTILE)])
     full.put("/v1/leases", [lease(reason=HOSTILE, state=LeaseState.ENDED)])
     full.put("/v1/datasets", [DATASET.model_copy(update={"name": HOSTILE, "warnings": [HOSTILE]})])
+    link = {"kind": EntryKind.LINK, "target": HOSTILE}
+    names = [ENTRY.model_copy(update={"path": HOSTILE, **more}) for more in ({}, link)]
+    full.put("/v1/workspace/files", names)
+    full.put("/v1/workspace", WORKSPACE.model_copy(update={"trouble": HOSTILE}))
     full.put("/v1/tokens", [TOKEN.model_copy(update={"name": HOSTILE})])
     full.put("/v1/sessions", [SESSION.model_copy(update={"name": HOSTILE})])
     study = study_report(name=HOSTILE, summary=HOSTILE, points=[measured(missing=HOSTILE)] * 2)

@@ -236,6 +236,20 @@ def test_files_are_put_listed_fetched_and_deleted_by_their_owner(world: World) -
 
 
 @on_sqlite
+def test_a_file_may_be_as_large_as_the_quota_and_a_stranger_sends_none(world: World) -> None:
+    large = bytes(2_000_000)  # above the cap of other requests
+    put = world.ann.post("/v1/workspace/files", params={"path": "large"}, content=large)
+    assert put.status_code == 201, put.text
+    assert content(world.ann, "large") == large
+    world.process.settings.__dict__.update(workspace_gib=3_000_000 / 2**30)
+    more = world.ann.post("/v1/workspace/files", params={"path": "more"}, content=large)
+    assert (more.status_code, more.json()["code"]) == (409, "workspace_full")
+    for caller in (world.nobody, world.node):
+        refused = caller.post("/v1/workspace/files", params={"path": "x"}, content=large)
+        assert refused.status_code in (401, 403)
+
+
+@on_sqlite
 @pytest.mark.parametrize(
     "path", ["../x", "/etc/passwd", "a/../../b", "", "a//b", ".", "x" * 300, "a\0b"]
 )
