@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,21 @@ from torch import nn
 
 from standalone import valkey
 from tests.running import Running, running_platform, wait_for
-from tests.spine.jobs import attempts, get, losses, spec, submit, wait_for_end, wait_for_step
+from tests.spine.jobs import (
+    attempts,
+    cancel,
+    get,
+    losses,
+    spec,
+    submit,
+    wait_for_end,
+    wait_for_step,
+)
 from trainyard.client import Trainyard
 from trainyard.packing import pack
+from trainyard.resources.sessions import sign_in
+from trainyard.transport.config import Access
+from trainyard.transport.connection import Connection
 from worker.scripts.sandbox import find_level
 
 pytestmark = pytest.mark.gloo
@@ -451,3 +464,117 @@ def test_a_deepspeed_program_goes_on_with_the_parts_of_both_nodes(
         "zero_pp_rank_1_mp_rank_00_optim_states.pt",
     }
     assert found == pytest.approx(unbroken_losses(40), abs=1e-5)
+
+
+WORKSPACE = """
+import os, pathlib, sys
+home = pathlib.Path(os.environ["TRAINYARD_WORKSPACE"])
+rank = os.environ.get("RANK", "0")
+print(rank, "found", sorted(path.name for path in home.iterdir()), flush=True)
+try:
+    (home / f"of rank {rank}, {sys.argv[1]}.txt").write_text("kept")
+except OSError as error:
+    print(rank, "may not write:", error.strerror, flush=True)
+"""
+SITS = """
+import os, pathlib, time
+home = pathlib.Path(os.environ["TRAINYARD_WORKSPACE"])
+(home / "secret of ada.txt").write_text("SECRET-OF-ADA")
+print("sits", flush=True)
+time.sleep(600)
+"""
+SEARCHES = """
+import os
+home = os.environ["TRAINYARD_WORKSPACE"]
+print("own:", os.listdir(home), flush=True)
+os.symlink("/etc/shadow", home + "/shadow")
+os.symlink("../..", home + "/up")
+found = []
+for folder, folders, files in os.walk("/"):
+    folders[:] = [name for name in folders if f"{folder}/{name}" not in ("//proc", "//sys")]
+    found += [f"{folder}/{name}" for name in files if "secret of ada" in name]
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        found += [os.readlink(f"/proc/{pid}/cwd")] if "workspace" in os.readlink(
+            f"/proc/{pid}/cwd") else []
+    except OSError:
+        pass
+print("found:", found, flush=True)
+"""
+
+
+def bring_workspace(
+    sdk: Trainyard, folder: Path, text: str, *words: str, nodes: int = 1, launcher: str = "python"
+) -> dict[str, Any]:
+    """The spec of a program that brings its owner's workspace."""
+    folder.mkdir(exist_ok=True)
+    (folder / "main.py").write_text(text)
+    code = sdk.code.upload(pack(folder))
+    script = {"entry": "main.py", "code": code.sha256, "launcher": launcher, "arguments": words}
+    return {
+        "name": folder.name,
+        "script": script,
+        "workspace": True,
+        "resources": {"nodes": nodes, "ranks_per_node": 1, "wall_time": "10min"},
+    }
+
+
+@pytest.mark.slow
+def test_a_workspace_goes_along_and_on_two_nodes_the_first_one_writes(
+    platform: Running, client: httpx2.Client, tmp_path: Path
+) -> None:
+    if find_level().gang_level is None:
+        pytest.skip(f"no script can run on two nodes here: {find_level().gang_reason}")
+    with Trainyard(platform.url, platform.token) as sdk:
+        first = submit(client, bring_workspace(sdk, tmp_path / "one", WORKSPACE, "first"))
+        assert wait_for_end(client, first)["state"] == "succeeded", said(client, first)
+        both = submit(
+            client,
+            bring_workspace(
+                sdk, tmp_path / "two", WORKSPACE, "second", nodes=2, launcher="torchrun"
+            ),
+        )
+        job = wait_for_end(client, both)
+        output = said(client, both)
+        assert job["state"] == "succeeded", (job["reason"], output)
+        for rank in (0, 1):
+            assert f"{rank} found ['of rank 0, first.txt']" in output
+        assert "1 may not write: Read-only file system" in output
+        wait_for(lambda: sdk.workspace.get().writer is None, what="the last snapshot")
+        names = [entry.path for entry in sdk.workspace.list()]
+        assert names == ["of rank 0, first.txt", "of rank 0, second.txt"]
+
+
+def test_a_second_program_reads_and_another_person_s_finds_nothing(
+    platform: Running, client: httpx2.Client, tmp_path: Path
+) -> None:
+    password = "a long enough password"
+    with Trainyard(platform.url, platform.token) as sdk:
+        sdk.admin.add_user("eve", password=password)
+        sitting = submit(client, bring_workspace(sdk, tmp_path / "sits", SITS))
+        wait_for(lambda: "sits" in said(client, sitting), what="the first program", within_s=60)
+        spec_of_second = bring_workspace(sdk, tmp_path / "reads", WORKSPACE, "x")
+        plan = client.post("/v1/jobs/plan", json={"spec": spec_of_second}).json()
+        assert f"sits ({sitting}) writes to your workspace now" in plan["reason"]
+        second = submit(client, spec_of_second)
+        assert wait_for_end(client, second)["state"] == "succeeded"
+        assert "0 may not write: Read-only file system" in said(client, second)
+        events = client.get(f"/v1/jobs/{second}/events").json()["data"]
+        kinds = [event["kind"] for event in events]
+        assert kinds.index("workspace_read_only") < kinds.index("running")
+    with closing(Connection(Access(platform.url, None))) as connection:
+        token = sign_in(connection, "eve", password).secret
+    with Trainyard(platform.url, token) as sdk, platform.http(token=token) as eve:
+        search = submit(eve, bring_workspace(sdk, tmp_path / "searches", SEARCHES))
+        job = wait_for_end(eve, search)
+        lines = eve.get(f"/v1/jobs/{search}/logs").json()["lines"]
+        text = "\n".join(line["text"] for line in lines)
+        assert job["state"] == "succeeded", (job["reason"], text)
+        assert "own: []" in text
+        assert "found: []" in text
+        wait_for(lambda: sdk.workspace.get().writer is None, what="her last snapshot")
+        kinds = [(entry.path, entry.kind, entry.size) for entry in sdk.workspace.list()]
+        assert kinds == [("shadow", "link", 0), ("up", "link", 0)]
+        refused = eve.get("/v1/workspace/content", params={"path": "shadow"})
+        assert refused.status_code == 404
+    cancel(client, sitting)

@@ -250,6 +250,7 @@ def paths_of(api: FakeApi, report: SnapshotReport) -> set[str]:
     return set(read_tree(api.files[report.tree.sha256]).by_path)
 
 
+@pytest.mark.slow
 def test_it_is_kept_while_the_program_runs_across_a_killed_worker_and_at_the_stop(
     api: FakeApi, node: Node
 ) -> None:
@@ -266,6 +267,29 @@ def test_it_is_kept_while_the_program_runs_across_a_killed_worker_and_at_the_sto
     assert api.wait_for_exit(key).outcome is Outcome.PAUSED
     last = api.wait_for(lambda: last_of(api, key))
     assert paths_of(api, last) == {"early", "last words"}
+
+
+@pytest.mark.slow
+def test_the_last_look_arrives_although_the_api_was_away_and_the_worker_died(
+    api: FakeApi, node: Node
+) -> None:
+    node.start(**OFTEN)
+    order = script_order(api, SITS, workspace=workspace())
+    key = api.order(order)
+    api.wait_for(lambda: next(iter(api.snapshots.get(key, [])), None))
+    stop = StopOrder(reason=Outcome.PAUSED, grace_s=20.0)
+    api.orders[key] = order.model_copy(update={"stop": stop})
+    schedule = node.attempt(key).schedule
+    wait_for(lambda: (found := schedule()) is not None and found.ordered)
+    api.down = True
+    wait_for(lambda: node.attempt(key).exit.exists())
+    node.kill()
+    node.start(**OFTEN)
+    assert last_of(api, key) is None
+    api.down = False
+    last = api.wait_for(lambda: last_of(api, key))
+    assert paths_of(api, last) == {"early", "last words"}
+    api.wait_for(lambda: (seen := api.observed(key)) is not None and seen.kept)
 
 
 READS = """
@@ -313,6 +337,7 @@ print("still alive")
 """
 
 
+@pytest.mark.slow
 def test_beyond_the_quota_nothing_is_sent_and_the_program_goes_on(api: FakeApi, node: Node) -> None:
     api.workspace_full = "The workspace was not kept, because ..."
     node.start(**OFTEN)
@@ -324,6 +349,7 @@ def test_beyond_the_quota_nothing_is_sent_and_the_program_goes_on(api: FakeApi, 
     assert len(api.files) == 1  # the code
 
 
+@pytest.mark.slow
 def test_a_writer_that_was_superseded_ends_quietly(api: FakeApi, node: Node) -> None:
     node.start(**OFTEN)
     api.stale.add(Key("job_script", 1))
