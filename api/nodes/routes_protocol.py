@@ -23,7 +23,6 @@ from core.wire.messages import (
     MetricsBatch,
     Orders,
 )
-from core.workspaces.quota import quota_of
 from strategies.plan.trust.proof import Proof
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"])
@@ -44,7 +43,7 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     """Take in the full observed state of the node; return the full desired state."""
     now = utc_now()
     finished, orders = process.transact_first(
-        reports.beat, message, node, quota=quota_of(process.settings), now=now
+        reports.beat, message, node, quota=process.settings.workspace_quota, now=now
     )
     for job_id, attempt_id in finished:  # apart: merging a long curve takes a while
         process.transact(reports.merge_curve, job_id, attempt_id)

@@ -9,7 +9,6 @@ from api.web.process import ProcessDep
 from core.base.clock import utc_now
 from core.base.errors import Conflict
 from core.wire.messages import MissingFiles, MissingQuery, SnapshotAck, SnapshotReport
-from core.workspaces.quota import quota_of
 
 router = APIRouter(prefix="/v1/node/workspaces", tags=["node protocol"])
 
@@ -36,6 +35,6 @@ def report_workspace_snapshot(
         message,
         node,
         tree=tree,
-        quota=quota_of(process.settings),
+        quota=process.settings.workspace_quota,
         now=utc_now(),
     )

@@ -18,7 +18,6 @@ from api.workspaces import editing, reading
 from api.workspaces.schemas import WorkspaceEntryView, WorkspaceSnapshotView, WorkspaceView
 from core.base.clock import utc_now
 from core.base.errors import BadRequest
-from core.workspaces.quota import quota_of
 from core.workspaces.tree import require_path
 
 router = APIRouter(prefix="/v1/workspace", tags=["workspace"])
@@ -54,7 +53,7 @@ def get_workspace(person: SignedIn, process: ProcessDep) -> WorkspaceView:
     """Return what your workspace holds of its quota, and the program that writes to it."""
     with process.read() as session:
         return reading.workspace_view(
-            session, person, quota=quota_of(process.settings), now=utc_now()
+            session, person, quota=process.settings.workspace_quota, now=utc_now()
         )
 
 
@@ -116,7 +115,7 @@ async def put_workspace_file(
     Refused while a program writes to the workspace, and beyond the quota. Puts and deletions within
     ten minutes are one snapshot.
     """
-    path, max_bytes = _checked(path), quota_of(process.settings).max_bytes
+    path, max_bytes = _checked(path), process.settings.workspace_quota.max_bytes
     with process.service(Store).incoming_file() as incoming:
         await receive(request, incoming, max_bytes=max_bytes)
         return await anyio.to_thread.run_sync(_put, process, person, path, incoming, executable)
@@ -141,7 +140,7 @@ def _put(
         path,
         incoming,
         executable=executable,
-        quota=quota_of(process.settings),
+        quota=process.settings.workspace_quota,
         now=utc_now(),
     )
 
@@ -156,7 +155,7 @@ def delete_workspace_file(
         process.service(Store),
         person,
         _checked(path),
-        quota=quota_of(process.settings),
+        quota=process.settings.workspace_quota,
         now=utc_now(),
     )
 

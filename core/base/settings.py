@@ -9,6 +9,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.spec.hosts import host_rules
 
+from core.workspaces.quota import Quota
+
 
 class _Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TRAINYARD_", extra="ignore", frozen=True)
@@ -109,6 +111,11 @@ class ApiSettings(SchedulerSettings):
     secrets_key: Path | None = None
     """File of the keys that encrypt users' secrets, made where it is missing. None: `secrets.key`
     in the store."""
+
+    @property
+    def workspace_quota(self) -> Quota:
+        """Quota of every person's workspace."""
+        return Quota(int(self.workspace_gib * (1 << 30)), self.workspace_files)
 
     @property
     def url(self) -> str:

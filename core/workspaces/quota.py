@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.base.settings import ApiSettings
-from core.jobs.retention import GIB, size_text
+from core.jobs.retention import size_text
 
 WARN_AT = 0.9  # of either limit
 
@@ -40,8 +39,3 @@ class Quota:
         if not near:
             return ""
         return f"The workspace is nearly full: {' and '.join(near)}. Above that nothing is kept."
-
-
-def quota_of(settings: ApiSettings) -> Quota:
-    """Return the quota of every person's workspace."""
-    return Quota(int(settings.workspace_gib * GIB), settings.workspace_files)

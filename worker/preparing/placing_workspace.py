@@ -5,13 +5,14 @@ from pathlib import Path
 
 from core.states import Outcome
 from core.wire.messages import FileRef, WorkspaceOrder
-from core.workspaces.tree import BadTree, Blob, Tree, read_tree
+from core.workspaces.tree import BadTree, Blob, read_tree
 from worker.attempts import Attempt
 from worker.preparing.fetching import Fetcher, size_text
 from worker.scripts.preparing_script import CannotStart, ScriptHost
+from worker.workspaces.apart import Restoring, restore_apart
 from worker.workspaces.folders import WorkspaceFiles, WorkspaceMount, WorkspaceState
-from worker.workspaces.packing import Known, empty_folder
-from worker.workspaces.restoring import BadContent, restore
+from worker.workspaces.packing import empty_folder
+from worker.workspaces.restoring import BadContent
 
 
 def place_workspace(
@@ -32,16 +33,14 @@ def place_workspace(
         return _shared_folder(order, host)
     empty_folder(files.folder).chmod(0o755)
     files.look_file.unlink(missing_ok=True)
-    known = _restored(files.folder, order, fetcher)
-    if order.access == "write":
-        files.write_known(known)
+    _restore(files, order, fetcher)
     files.write_state(state)
     return WorkspaceMount(folder=str(files.folder), writable=order.access == "write")
 
 
-def _restored(folder: Path, order: WorkspaceOrder, fetcher: Fetcher) -> Known:
+def _restore(files: WorkspaceFiles, order: WorkspaceOrder, fetcher: Fetcher) -> None:
     if order.tree is None:
-        return Known()
+        return
 
     def fetch(blob: Blob) -> Path:
         file = FileRef(path=blob.sha256, sha256=blob.sha256, size=blob.size)
@@ -49,12 +48,18 @@ def _restored(folder: Path, order: WorkspaceOrder, fetcher: Fetcher) -> Known:
 
     document = fetch(Blob(sha256=order.tree.sha256, size=order.tree.size))
     try:
-        tree: Tree = read_tree(document.read_bytes())
+        tree = read_tree(document.read_bytes())
+        task = Restoring(
+            root=files.folder,
+            look_file=files.look_file,
+            document=document,
+            blobs={blob.sha256: fetch(blob) for blob in tree.blobs},
+        )
         fetcher.tell(
             f"Placing the workspace: {len(tree.entries):,} files and folders, "
             f"{size_text(tree.size)}."
         )
-        return restore(tree, folder, fetch)
+        restore_apart(task)
     except (BadTree, BadContent) as error:
         raise CannotStart(
             Outcome.START_FAILED, f"The workspace cannot be placed on this node: {error}."

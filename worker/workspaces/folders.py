@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from core.workspaces.tree import Tree
 from strategies.plan.run_directory import json_bytes, write_atomically
 from worker.attempts import Attempt, StateFile, read_model
-from worker.workspaces.packing import Known, Stat
 
 INSIDE = "/job/workspace"
 VARIABLE = "TRAINYARD_WORKSPACE"
@@ -39,13 +37,6 @@ class WorkspaceState(StateFile):
     """True if nothing of it is to be brought to the store any more."""
 
 
-class LookFile(StateFile):
-    """Content of workspace-look.json."""
-
-    tree: Tree
-    stats: dict[str, Stat]
-
-
 @dataclass(frozen=True)
 class WorkspaceFiles:
     """Paths of an attempt's workspace."""
@@ -65,6 +56,10 @@ class WorkspaceFiles:
         return self.attempt.path / "workspace-look.json"
 
     @property
+    def next_look(self) -> Path:
+        return self.attempt.path / "workspace-look.next.json"
+
+    @property
     def aside(self) -> Path:
         return self.attempt.path / "workspace-aside"
 
@@ -78,16 +73,6 @@ class WorkspaceFiles:
 
     def write_state(self, state: WorkspaceState) -> None:
         write_atomically(self.state_file, json_bytes(state))
-
-    def known(self) -> Known:
-        """Return the last look; an empty one if it cannot be read: then everything is hashed."""
-        found = read_model(self.look_file, LookFile)
-        return Known() if found is None else Known(found.tree, found.stats)
-
-    def write_known(self, known: Known) -> None:
-        write_atomically(
-            self.look_file, json_bytes(LookFile(tree=known.tree, stats=dict(known.stats)))
-        )
 
     @property
     def is_kept(self) -> bool:

@@ -4,31 +4,27 @@ A snapshot counts once all of its contents are in the store and the API has name
 anywhere leaves the last whole one. Between, nothing is lost but time: the next worker looks again.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from core.base.clock import boot_s
 from core.wire.messages import MissingQuery, SnapshotAck, SnapshotReport, StoredBlob
-from core.workspaces.quota import Quota
-from core.workspaces.tree import Tree, tree_bytes
-from strategies.plan.run_directory import write_atomically
+from core.workspaces.tree import Blob
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder
+from worker.workspaces.apart import Found, Looking, look_apart
 from worker.workspaces.folders import WorkspaceFiles, WorkspaceState
-from worker.workspaces.packing import Draft, Known, draft, empty_folder
-from worker.workspaces.scanning import Look, look_at
 
 TICK_S = 0.5
 IDLE_S = 2.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 ASKED_AT_ONCE = 10_000  # hashes
-MOST_LISTED = 5
 
 log = structlog.get_logger()
 
@@ -115,49 +111,48 @@ class WorkspaceKeeper:
     def _take(
         self, files: WorkspaceFiles, state: WorkspaceState, pace: Pace, *, final: bool
     ) -> None:
-        quota = Quota(state.max_bytes, state.max_files)
-        look = look_at(files.folder, max_entries=quota.max_files)
-        if not look.is_whole or quota.why_refused(look.size, len(look.entries)):
-            answer = self._report(files, look, None, final=final)
-        else:
-            known = files.known()
-            drafted = draft(files.folder, look, known, empty_folder(files.aside))
-            has_changed = drafted.tree != known.tree
-            if not has_changed and not final and not pace.told:
-                files.write_known(replace(known, stats=drafted.stats))
-                return
-            answer = self._bring(files, look, drafted, final=final)
-            if answer.kept:
-                files.write_known(Known(drafted.tree, drafted.stats))
-                log.info(
-                    "workspace_kept",
-                    attempt=files.attempt.path.name,
-                    files=len(drafted.tree.entries),
-                    sent=len(drafted.files),
-                )
+        found = look_apart(
+            Looking(
+                root=files.folder,
+                look_file=files.look_file,
+                aside=files.aside,
+                tree_file=files.tree,
+                next_look=files.next_look,
+                max_bytes=state.max_bytes,
+                max_files=state.max_files,
+            )
+        )
+        if found.tree is not None and not (found.has_changed or final or pace.told):
+            os.replace(files.next_look, files.look_file)
+            return
+        if found.tree is not None:
+            self._bring(files, found, found.tree)
+        answer = self._report(files, found, final=final)
+        if answer.kept:
+            os.replace(files.next_look, files.look_file)
+            log.info(
+                "workspace_kept",
+                attempt=files.attempt.path.name,
+                files=found.files,
+                sent=len(found.new),
+            )
         self._say(files, pace, answer.message)
-        if look.num_left_out and final:
-            more = look.num_left_out - len(look.left_out)
+        if found.num_left_out and final:
+            more = found.num_left_out - len(found.left_out)
             self._say(
                 files,
                 pace,
                 "These are not kept with the workspace, because of their names or kinds: "
-                f"{', '.join(look.left_out)}{f' and {more:,} more' if more else ''}",
+                f"{', '.join(found.left_out)}{f' and {more:,} more' if more else ''}",
             )
         if final:
             self._end(files, state)
 
-    def _bring(
-        self, files: WorkspaceFiles, look: Look, drafted: Draft, *, final: bool
-    ) -> SnapshotAck:
-        """Bring what the store lacks, the tree last, and report."""
-        content = tree_bytes(drafted.tree)
-        stored = StoredBlob(sha256=sha256(content).hexdigest(), size=len(content))
-        write_atomically(files.tree, content)
-        new = {**drafted.files, stored.sha256: files.tree}
+    def _bring(self, files: WorkspaceFiles, found: Found, tree: Blob) -> None:
+        """Bring what the store lacks, the tree last."""
+        new = {**found.new, tree.sha256: files.tree}
         for missing in self._missing(files.attempt, list(new)):
             self.client.put_file(new[missing], missing)
-        return self._report(files, look, drafted.tree, stored=stored, final=final)
 
     def _missing(self, attempt: Attempt, hashes: list[str]) -> list[str]:
         key, missing = attempt.key, list[str]()
@@ -168,24 +163,16 @@ class WorkspaceKeeper:
             missing += self.client.ask_missing(query).files
         return missing
 
-    def _report(
-        self,
-        files: WorkspaceFiles,
-        look: Look,
-        tree: Tree | None,
-        *,
-        stored: StoredBlob | None = None,
-        final: bool,
-    ) -> SnapshotAck:
-        key = files.attempt.key
+    def _report(self, files: WorkspaceFiles, found: Found, *, final: bool) -> SnapshotAck:
+        key, tree = files.attempt.key, found.tree
         return self.client.report_snapshot(
             SnapshotReport(
                 job_id=key.job_id,
                 epoch=key.epoch,
-                size=look.size if tree is None else tree.size,
-                files=len(look.entries) if tree is None else len(tree.entries),
-                tree=stored,
-                left_out=look.num_left_out,
+                size=found.size,
+                files=found.files,
+                tree=None if tree is None else StoredBlob(sha256=tree.sha256, size=tree.size),
+                left_out=found.num_left_out,
                 final=final,
             )
         )
