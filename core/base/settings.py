@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.spec.hosts import host_rules
-
 from core.workspaces.quota import Quota
 
 

@@ -89,13 +89,15 @@ def test_names_tell_which_files_are_idx(files: list[Path]) -> None:
     assert not any(is_idx(Path(name)) for name in ("idx.txt", "mnist.npz", "a.idx3-ubyte.txt"))
 
 
+@pytest.mark.parametrize("as_folder", [False, True])
 def test_the_command_packs_and_uploads_them(
-    files: list[Path], server: FakeServer, run: Run, tmp_path: Path
+    files: list[Path], server: FakeServer, run: Run, tmp_path: Path, as_folder: bool
 ) -> None:
     images = {"count": 30, "tests": 5, "image_shape": [7, 5, 1], "classes": 10}
     kept = {**d.DATASET, "name": "mnist", "format": "npz", "lines": None, "images": images}
     server.answer("POST /v1/datasets", as_json(kept, status=201))
-    done = run("datasets", "upload", *map(str, files), "mnist")
+    named = [tmp_path] if as_folder else files
+    done = run("datasets", "upload", *map(str, named), "mnist")
     assert done.exit_code == 0, done.stderr
     asked = server.of("POST /v1/datasets")[0]
     assert asked.query == {"name": ["mnist"], "format": ["npz"]}

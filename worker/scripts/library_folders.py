@@ -6,7 +6,8 @@ Inside they are below FOLDER, writable, and hold no bytes of the inputs:
     keras/datasets/    NAME.npz: `keras.datasets.mnist.load_data()`
 
 Libraries of Hugging Face also ask a hub, which `worker.scripts.local_hub` is. torchvision is told a
-folder by each program, mostly `data` of its own folder: a link there leads to the input.
+folder by each program, mostly `data` of its own folder or `../data` beside it: a link in both leads
+to the input.
 """
 
 import json
@@ -20,6 +21,7 @@ from worker.scripts.sandbox import LoopbackService
 
 FOLDER = "/job/libraries"
 DATA = "data"
+DATA_BESIDE = "/job/data"  # `../data` of the program's folder
 HUB_FOLDER = "/job/hub"
 HUB_INDEX = "index.json"
 HUB_SOURCE = Path(__file__).with_name("local_hub.py")
@@ -57,14 +59,14 @@ def make_links(libraries: Path, mounts: Iterable[InputMount]) -> None:
                     usual.symlink_to(f"{mount.folder}/{file.path}")
 
 
-def link_images(code: Path, mounts: Iterable[InputMount]) -> None:
-    """Let `./data/MNIST` lead to the images of an input of that name, unless the code has its
-    own."""
+def link_images(data: Path, mounts: Iterable[InputMount]) -> None:
+    """Let `MNIST` in a folder `data` lead to the images of an input of that name, unless the code
+    has its own."""
     for mount in mounts:
         if mount.images_inside is None:
             continue
         inside = PurePosixPath(mount.images_inside)
-        link = code / DATA / inside.name
+        link = data / inside.name
         if link.parent.is_dir() or not link.parent.exists():
             link.parent.mkdir(exist_ok=True)
             if not link.exists():

@@ -25,6 +25,7 @@ from worker.egress.packages import has_index, index_of_pip, proxy_for_packages
 from worker.scripts.environments import CannotBuild, Proxy, build, requirements_of
 from worker.scripts.inputs import InputMount
 from worker.scripts.library_folders import (
+    DATA,
     HUB_INDEX,
     HUB_SOURCE,
     link_images,
@@ -159,7 +160,9 @@ def _place_sdk(folders: ScriptFolders, launcher: ScriptLauncher) -> None:
 def _place_inputs(folders: ScriptFolders, inputs: Sequence[InputMount]) -> None:
     """Link the inputs from where libraries look for them, and place the hub that serves them."""
     make_links(folders.libraries, inputs)
-    link_images(folders.code, inputs)
+    for data in (folders.code / DATA, folders.libraries / DATA):
+        link_images(data, inputs)
+    (folders.libraries / DATA).mkdir(exist_ok=True)
     write_index(folders.hub / HUB_INDEX, inputs)
     shutil.copyfile(HUB_SOURCE, folders.hub / HUB_SOURCE.name)
 

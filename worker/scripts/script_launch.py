@@ -215,6 +215,7 @@ class ScriptLauncher:
         if run.inputs:
             binds += [
                 (folders.libraries, library_folders.FOLDER, True),
+                (folders.libraries / library_folders.DATA, library_folders.DATA_BESIDE, True),
                 (folders.hub, library_folders.HUB_FOLDER, False),
             ]
         if run.workspace is not None:

@@ -20,6 +20,7 @@ field("file").addEventListener("change", () => {
   const [file] = field("file").files;
   if (!file) return;
   const [, ending] = /\.(\w+)$/.exec(file.name.toLowerCase()) ?? [];
+  /** @type {Record<string, string>} */
   const formats = {
     jsonl: "jsonl",
     ndjson: "jsonl",

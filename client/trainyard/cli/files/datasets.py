@@ -135,17 +135,19 @@ def how_to_read(dataset: Dataset) -> str:
 @contextmanager
 def packed(files: list[Path]) -> Iterator[Path | list[tuple[Path, str]]]:
     """Yield the one file to send, IDX files packed into one, or several files with their paths."""
-    if any(map(is_idx, files)) and not all(map(is_idx, files)):
+    pairs = [pair for file in files for pair in _with_paths(file)]
+    paths = [path for path, _ in pairs]
+    if any(map(is_idx, paths)) and not all(map(is_idx, paths)):
         raise BadInput(f"{' '.join(map(str, files))}: IDX images and other files don't mix.")
-    if all(map(is_idx, files)):
+    if paths and all(map(is_idx, paths)):
         with TemporaryDirectory(prefix="trainyard-") as folder:
             target = Path(folder) / "images.npz"
-            pack(files, target)
+            pack(paths, target)
             yield target
     elif len(files) == 1 and not files[0].is_dir():
         yield files[0]
     else:
-        yield [pair for file in files for pair in _with_paths(file)]
+        yield pairs
 
 
 def _with_paths(file: Path) -> list[tuple[Path, str]]:
