@@ -24,7 +24,7 @@ from api.jobs.job_views import (
 )
 from api.jobs.plan_cache import PlanCache, PlanOnClass, classes_on_offer
 from api.jobs.schemas import JobView
-from api.nodes.network_lists import granted_hosts
+from api.nodes.network_lists import ceilings_of, granted_hosts
 from api.web.bells import Bells
 from api.web.errors import InvalidRequest, validation_items
 from api.web.idempotency import KeyedRequest
@@ -38,7 +38,7 @@ from core.base.strict_text import Json, SpecText
 from core.leases.neighbours import why_not_beside_others
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
-from core.spec.hosts import host_rules, named, narrowed
+from core.spec.hosts import HostRule, host_rules, named, narrowed
 from core.spec.spec import (
     MAX_OUT_OF_MEMORY_S,
     AnyJobSpec,
@@ -480,6 +480,11 @@ def granted_networks(
             if len(narrowed(wanted, granted)) < len(wanted):
                 refusals.append((number, entry, f"{named(granted)} on {name}"))
                 break
+            ceilings = ceilings_of(session, name)
+            if ceilings and not any(_is_below(wanted, ceiling) for ceiling in ceilings):
+                most = {named(ceiling) for ceiling in ceilings if ceiling is not None}
+                refusals.append((number, entry, f"{' or '.join(sorted(most))} on nodes of {name}"))
+                break
         else:
             found[name] = [str(rule) for rule in narrowed(host_rules(spec.network), granted)]
     if not found:
@@ -492,6 +497,10 @@ def granted_networks(
             param=f"network.{number}",
         )
     return found
+
+
+def _is_below(wanted: Sequence[HostRule], ceiling: Sequence[HostRule] | None) -> bool:
+    return ceiling is None or len(narrowed(wanted, ceiling)) == len(wanted)
 
 
 def require_secrets(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from sqlalchemy import and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
-from core.spec.hosts import HostRule, host_rules, narrowed
+from core.spec.hosts import HostRule, host_rules, hosts_in, narrowed
 from core.spec.spec import AnyJobSpec, ScriptJobSpec
+from core.states import NodeState
 from core.tables.jobs import Job
 from core.tables.kinds import ListOwner
 from core.tables.network import NetworkList
@@ -45,6 +46,16 @@ def granted_hosts(session: Session, *, node_class: str, user_id: str) -> Sequenc
     """Return what programs of a person may reach on nodes of a class, the class's hosts first."""
     lists = session.scalars(LISTS, {"node_class": node_class, "user_id": user_id})
     return host_rules(entry for hosts in lists for entry in hosts)
+
+
+def ceilings_of(session: Session, node_class: str) -> Sequence[Sequence[HostRule] | None]:
+    """Return, for each node of a class, the most that programs may reach from it by its own
+    setting; None: it sets no limit."""
+    inventories = session.scalars(
+        select(Node.inventory).where(Node.class_name == node_class, Node.state != NodeState.RETIRED)
+    )
+    told = [inventory.get("egress") or "" for inventory in inventories]
+    return [None if not text else hosts_in(text) for text in told]
 
 
 def network_of(session: Session, job: Job, spec: AnyJobSpec, node: Node) -> Network | None:

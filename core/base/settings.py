@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from core.spec.hosts import host_rules
+from core.spec.hosts import hosts_in
 from core.workspaces.quota import Quota
 
 
@@ -142,15 +142,9 @@ class ApiSettings(SchedulerSettings):
         return self.secrets_key or self.store / "secrets.key"
 
 
-def hosts_in(text: object) -> object:
-    """Return the hosts of a text that separates them by commas; an empty one, or `none`, has none.
-
-    Raises ValueError if one of them is not written as `core.spec.hosts` says.
-    """
-    if not isinstance(text, str):
-        return text
-    entries = [entry for part in text.split(",") if (entry := part.strip())]
-    return tuple(map(str, host_rules([] if entries == ["none"] else entries)))
+def read_hosts(text: object) -> object:
+    """Return the hosts of a setting, each as a rule. Raises ValueError if one is not a host."""
+    return tuple(map(str, hosts_in(text))) if isinstance(text, str) else text
 
 
 class WorkerSettings(_Settings):
@@ -187,7 +181,7 @@ class WorkerSettings(_Settings):
     each person, the same on every node."""
     workspace_every_s: float = Field(default=60.0, gt=0)
     """Seconds between two looks at a workspace that a program is changing."""
-    egress: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(hosts_in)] = None
+    egress: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(read_hosts)] = None
     """Hosts, separated by commas, that programs may reach from this node at most, whatever an
     administrator grants; `none` for no host. None: what is granted."""
     script_disk_gib: float = Field(default=50.0, gt=0)

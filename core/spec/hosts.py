@@ -105,6 +105,15 @@ def host_rules(entries: Iterable[str]) -> list[HostRule]:
     return list(found)
 
 
+def hosts_in(text: str) -> list[HostRule]:
+    """Return the rules of a text that separates hosts by commas; an empty one, or `none`, has none.
+
+    Raises ValueError, which names the host.
+    """
+    entries = [entry for part in text.split(",") if (entry := part.strip())]
+    return host_rules([] if entries == ["none"] else entries)
+
+
 def narrowed(wanted: Iterable[HostRule], granted: Sequence[HostRule]) -> list[HostRule]:
     """Return what is both wanted and granted. Only a grant makes a host private."""
     found: dict[HostRule, None] = {}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from core.base.settings import hosts_in
+from core.base.settings import read_hosts
 from core.wire.messages import HostUse
 from tests.worker.tls_servers import Authority, TlsServer, own_address, send
 from worker.egress.launch import EGRESS_PORT, ProxyProcess, proxy_variables, start_proxy
@@ -430,6 +430,6 @@ def test_a_node_lowers_what_is_granted(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_nodes_setting_is_a_list_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
-    assert hosts_in(text) == hosts
+    assert read_hosts(text) == hosts
     with pytest.raises(ValueError, match="address"):
-        hosts_in("pypi, 10.0.0.1")
+        read_hosts("pypi, 10.0.0.1")

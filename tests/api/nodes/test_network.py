@@ -97,6 +97,21 @@ def test_a_job_asks_for_hosts_of_the_list_and_gets_no_others(world: World, code:
     assert "network" not in order
 
 
+def test_what_no_node_of_a_class_allows_is_refused_though_it_is_granted(
+    world: World, code: str
+) -> None:
+    allow(world, "pypi", "huggingface")
+    for egress, status in (("", 201), ("pypi.org, files.pythonhosted.org", 201), ("none", 422)):
+        beat(world, egress=egress)
+        answer = submit(world, spec(code, "pypi"))
+        assert answer.status_code == status, answer.text
+    assert "You may reach: none on nodes of cpu2" in answer.json()["detail"]
+    beat(world, egress="pypi.org, files.pythonhosted.org")
+    answer = submit(world, spec(code, "pypi", "huggingface"))
+    assert answer.json()["param"] == "network.1"
+    assert "pypi.org, files.pythonhosted.org on nodes of cpu2" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("entry", ["private:a.example", "1.2.3.4", "https://pypi.org", "pypi.org."])
 def test_what_a_job_may_not_ask_for_is_named(world: World, code: str, entry: str) -> None:
     allow(world, "pypi")
