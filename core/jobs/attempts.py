@@ -156,7 +156,8 @@ def assign(
     session.flush()
     if asks_for_workspace(job):
         shared = all(place.node.inventory.get("shared_workspaces") for place in places)
-        writers.take(session, job, attempt, shared=shared, now=now, actor=actor)
+        names = [place.node.name for place in places]
+        writers.take(session, job, attempt, names, shared=shared, now=now, actor=actor)
     return attempt
 
 

@@ -4,13 +4,14 @@ The scheduler gives an attempt the workspace when it assigns it; the attempt's l
 loss, gives it back. A second program of the same person meanwhile reads it.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.base.words import clock
+from core.base.words import clock, in_words
 from core.states import AttemptState
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import WorkspaceAccess
@@ -18,7 +19,8 @@ from core.tables.workspaces import Workspace, WorkspaceSnapshot
 from core.transitions import note
 
 PATIENCE = timedelta(minutes=10)  # for the last snapshot of a program that has ended
-READ_ONLY, LOST = "workspace_read_only", "workspace_went_back"
+READ_ONLY, FIRST_WRITES = "workspace_read_only", "workspace_first_node_writes"
+LOST = "workspace_went_back"
 
 
 def workspace_of(session: Session, user_id: str, *, now: datetime) -> Workspace:
@@ -35,11 +37,19 @@ def workspace_of(session: Session, user_id: str, *, now: datetime) -> Workspace:
 
 
 def take(
-    session: Session, job: Job, attempt: Attempt, *, shared: bool, now: datetime, actor: str
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    node_names: Sequence[str],
+    *,
+    shared: bool,
+    now: datetime,
+    actor: str,
 ) -> None:
     """Give a new attempt its owner's workspace: to write if nobody else does, else to read.
 
-    `shared`: all of its nodes have people's workspaces in the site's shared folder.
+    Of several nodes only the first writes. `shared`: all of its nodes have people's workspaces in
+    the site's shared folder, where all of them write.
     """
     workspace = workspace_of(session, job.user_id, now=now)
     if workspace.number is None:
@@ -53,6 +63,18 @@ def take(
     if holder is None:
         workspace.writer_id = attempt.id
         attempt.workspace_access = WorkspaceAccess.WRITE
+        if len(node_names) > 1:
+            note(
+                session,
+                job.id,
+                FIRST_WRITES,
+                now=now,
+                message=f"Its owner's workspace is written on {node_names[0]} alone; "
+                f"{in_words(node_names[1:])} have it read-only, "
+                f"{taken_words(session, workspace, now=now)}.",
+                actor=actor,
+                epoch=attempt.epoch,
+            )
         return
     attempt.workspace_access = WorkspaceAccess.READ
     name = session.get_one(Job, holder.job_id).name
