@@ -150,11 +150,13 @@ def _order(
         else None,
         dataset_files=files_of(dataset) if dataset and dataset.files is not None else [],
         dataset_format=_format(dataset, spec),
-        mixture=_mixture(session, job) if isinstance(spec, JobSpec) else [],
+        mixture=_mixture(session, job) if isinstance(spec, JobSpec) and spec.data.mixture else [],
         model=_model_files(session, job),
         tokenizer=_tokenizer_files(session, job),
         code=_code(session, job),
-        inputs=script_inputs(session, job) if job.code_sha256 else [],
+        inputs=script_inputs(session, job)
+        if isinstance(spec, ScriptJobSpec) and spec.inputs
+        else [],
         workspace=workspace_order(session, job, attempt, part, quota),
         network=network_of(session, job, spec, session.get_one(Node, part.node_id)),
         resume=_resume(session, attempt),
