@@ -18,6 +18,7 @@ PART = 64 << 20  # the server syncs its disk after each: at most so much is sent
 CHUNK = 1 << 20
 SAMPLES, SAMPLE = 64, 1 << 16  # the mark of a file is the hash of 4 MiB of it
 MOST_BREAKS = 24  # without a byte in between: some five minutes
+MOST_WAITS = 240  # for a server that is at work on it: after a restart it reads all of it again
 LONGEST_PAUSE_S = 15.0
 
 Format = Literal["text", "jsonl", "npz", "parquet", "arrow", "file"]
@@ -112,8 +113,9 @@ class Uploads:
         """Return how much has arrived, asked until the server answers. Raises `error` at last."""
         if isinstance(error, Conflict) and error.code not in ("wrong_offset", "upload_busy"):
             raise error
+        most = MOST_WAITS if isinstance(error, Conflict) else MOST_BREAKS
         while True:
-            if breaks >= MOST_BREAKS:
+            if breaks >= most:
                 raise error
             self._connection.sleep(min(LONGEST_PAUSE_S, 0.5 * 2.0 ** min(breaks, 10)))
             try:
