@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -24,6 +25,8 @@ from tests.worker.tls_servers import Authority, TlsServer, own_address, send
 from worker.egress.launch import EGRESS_PORT, ProxyProcess, proxy_variables, start_proxy
 from worker.scripts.sandbox import Box, Egress, Level, why_not
 from worker.scripts.sandbox_users import user_for_a_while
+
+pytestmark = pytest.mark.xdist_group("port 443")  # one server at a time has it
 
 HERE = Path(__file__).parent
 NAMES = ("site.example", "site443.example", "other.example")
@@ -121,13 +124,11 @@ def level(request: pytest.FixtureRequest) -> Level:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("egress")
-    made.chmod(0o755)
-    for above in made.parents:
-        if "pytest-of-root" in above.parts:
-            above.chmod(0o755)  # a user without rights goes through them
-    return made
+def folder() -> Iterator[Path]:
+    """Not below pytest's own folder, which a user without rights must not enter."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-egress-") as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
 
 
 @pytest.fixture(scope="module")
