@@ -432,10 +432,10 @@ async def answer(inside: socket.socket, status: int, why: str) -> None:
 # ----------------------------------------------------------------------------------- the process
 
 
-async def run(control: socket.socket, given: socket.socket, *, resolve: Resolve | None) -> None:
+async def run(control: socket.socket, listening: socket.socket, *, resolve: Resolve | None) -> None:
     """Serve until the parent ends the control connection; its first message is awaited."""
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(LOOKUPS + 1))  # one waits for the socket at first
+    loop.set_default_executor(ThreadPoolExecutor(LOOKUPS))
     proxy = Proxy(resolve=resolve)
     control.setblocking(False)
     first = await loop.sock_recv(control, MAX_MESSAGE)
@@ -443,7 +443,7 @@ async def run(control: socket.socket, given: socket.socket, *, resolve: Resolve 
         return
     proxy.follow(json.loads(first))
     async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(accept_from(proxy, given))
+        serving = tasks.create_task(proxy.serve(listening))
         reporting = tasks.create_task(report(proxy, control))
         while told := await loop.sock_recv(control, MAX_MESSAGE):
             proxy.follow(json.loads(told))
@@ -452,15 +452,11 @@ async def run(control: socket.socket, given: socket.socket, *, resolve: Resolve 
     await say(proxy, control)
 
 
-async def accept_from(proxy: Proxy, given: socket.socket) -> None:
-    """Take the socket that listens, and serve on it."""
-    given.setblocking(True)  # it comes once the sandbox is built
-    loop = asyncio.get_running_loop()
+def receive_listening(given: socket.socket) -> socket.socket | None:
+    """Wait for the socket that listens inside; return None if there is no sandbox any more."""
     with given:
-        _, descriptors, _, _ = await loop.run_in_executor(None, socket.recv_fds, given, 1, 1)
-    if descriptors:
-        with socket.socket(fileno=descriptors[0]) as listening:
-            await proxy.serve(listening)
+        _, descriptors, _, _ = socket.recv_fds(given, 1, 1)
+    return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
 async def report(proxy: Proxy, control: socket.socket) -> None:
@@ -499,10 +495,11 @@ def main(control: int, given: int, uid: int | None, *, resolve: Resolve | None =
     """Be the proxy of the parent at the other end of `control`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     give_up_rights(uid)
-    with contextlib.suppress(ConnectionError):
-        asyncio.run(
-            run(socket.socket(fileno=control), socket.socket(fileno=given), resolve=resolve)
-        )
+    # All else waits until then, so that it does not slow the sandbox's start.
+    listening = receive_listening(socket.socket(fileno=given))
+    if listening is not None:
+        with contextlib.suppress(ConnectionError):
+            asyncio.run(run(socket.socket(fileno=control), listening, resolve=resolve))
     os._exit(0)  # a look-up that hangs holds nobody up
 
 
