@@ -281,6 +281,7 @@ def test_who_was_signed_out_elsewhere_is_told_so(platform: Running, chrome: Chro
     cancel(platform, job_id)
 
 
+@pytest.mark.slow
 def test_a_study_is_watched_to_its_end(platform: Running, page: Page) -> None:
     with platform.http() as client:
         answer = client.post(

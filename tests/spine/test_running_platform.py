@@ -237,12 +237,14 @@ def test_kill_9_of_the_api_in_the_middle_of_a_submit_makes_one_job(
     wait_for_end(client, job_id)
 
 
+@pytest.mark.slow  # and a fault of `make chaos`
 def test_kill_9_of_the_scheduler_only_delays(platform: Running, client: httpx2.Client) -> None:
     platform.process("scheduler").kill()
     job_id = submit(client, spec(steps=10))
     assert wait_for_end(client, job_id)["state"] == "succeeded"
 
 
+@pytest.mark.slow  # and a fault of `make chaos`
 def test_two_schedulers_at_once_start_every_job_once(
     platform: Running, client: httpx2.Client
 ) -> None:
@@ -264,6 +266,7 @@ def test_two_schedulers_at_once_start_every_job_once(
         second.wait()
 
 
+@pytest.mark.slow  # and a fault of `make chaos`
 def test_a_flushed_broker_and_forged_and_doubled_doorbells_change_nothing(
     platform: Running, client: httpx2.Client
 ) -> None:
@@ -290,6 +293,7 @@ def test_a_flushed_broker_and_forged_and_doubled_doorbells_change_nothing(
     forger.close()
 
 
+@pytest.mark.slow  # and a fault of `make chaos`
 def test_a_whole_job_runs_while_the_broker_is_frozen(
     platform: Running, client: httpx2.Client
 ) -> None:

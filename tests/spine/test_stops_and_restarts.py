@@ -46,6 +46,7 @@ def test_ctrl_c_saves_and_requeues_and_the_next_up_resumes(platform: Running) ->
         cancel(client, job_id)
 
 
+@pytest.mark.slow
 def test_kill_9_of_up_leaves_training_alone_and_the_next_up_adopts_it(platform: Running) -> None:
     with platform.http() as client:
         job_id = submit(client, spec(steps=5000))

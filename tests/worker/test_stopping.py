@@ -14,7 +14,9 @@ from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
 
 
-@pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
+@pytest.mark.parametrize(
+    "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]
+)
 def test_an_ordered_stop_saves_a_checkpoint_first(
     api: FakeApi, node: Node, launcher: Launcher
 ) -> None:

@@ -13,7 +13,6 @@ from tests.worker.nodes import Node, gone, make_order, wait_for
 from worker.ranks.memory import own_groups
 from worker.ranks.process_tree import group_of
 
-both_launchers = pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
 either_launcher = pytest.mark.parametrize(
     "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]
 )
@@ -109,7 +108,7 @@ def test_kill_9_of_torchrun_leaves_no_rank_behind(api: FakeApi, node: Node) -> N
     assert all(gone(pid) for pid in pids)
 
 
-@both_launchers
+@either_launcher
 def test_kill_9_of_a_rank_names_the_rank_and_the_signal(
     api: FakeApi, node: Node, launcher: Launcher
 ) -> None:
