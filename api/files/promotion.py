@@ -45,12 +45,8 @@ def promote(
         saved = any(PurePosixPath(file["path"]).name == CONFIG for file in checkpoint.files)
         exported = {} if saved else exported_files(session, checkpoint)
         files = exported or model_files(checkpoint)
-        check = _checked(process.service(Store), files)
-        session.execute(  # so that no sweep takes them, even if the checkpoint goes now
-            update(StoredFile)
-            .where(StoredFile.sha256.in_([file.sha256 for file in files.values()]))
-            .values(named_at=utc_now())
-        )
+        check = check_stored(process.service(Store), files)
+        keep_stored(session, files)
         version = supersede(session, person, asked.name)
         origin = {"job": asked.job, "step": asked.step, "epoch": checkpoint.epoch}
         entries = [(path, StoreEntry(file.sha256, file.size)) for path, file in files.items()]
@@ -134,10 +130,19 @@ def _checkpoint(session: Session, asked: NewPromotion, person: Person) -> Checkp
     return found
 
 
-def _checked(store: Store, files: Mapping[str, FileRef]) -> ModelCheck:
+def check_stored(store: Store, files: Mapping[str, FileRef]) -> ModelCheck:
     """Return the check of a model whose files are in the store, which it has passed."""
     check = ModelCheck(store.incoming_file)
     for name, file in files.items():
         check.take_stored(name, file.size, store.path(file.sha256))
     check.finish()
     return check
+
+
+def keep_stored(session: Session, files: Mapping[str, FileRef]) -> None:
+    """Name files of the store now, so that no sweep takes them, even if what had them goes."""
+    session.execute(
+        update(StoredFile)
+        .where(StoredFile.sha256.in_([file.sha256 for file in files.values()]))
+        .values(named_at=utc_now())
+    )

@@ -5,9 +5,9 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api.files import models, promotion
+from api.files import fetched, models, promotion
 from api.files.model_check import ModelCheck
-from api.files.schemas import ModelView, NewModel, NewPromotion
+from api.files.schemas import ModelView, NewFetched, NewModel, NewPromotion
 from api.files.store import Store
 from api.files.uploads import PIECE
 from api.web.auth import SignedIn
@@ -79,6 +79,18 @@ def promote_checkpoint(
     """
     sent = keyed(person, key, "/v1/models/promoted", body.model_dump_json().encode())
     return process.transact(promotion.promote, process, person, body, sent)
+
+
+@router.post("/fetched", status_code=201, summary="Take a model that a job has fetched")
+def take_fetched_model(
+    body: NewFetched, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+) -> ModelView:
+    """Make a model of the files that a job has fetched from the hub (`trainyard models fetch`).
+
+    If you have a model of that name, this becomes its next version, and the earlier one NAME@1.
+    """
+    sent = keyed(person, key, "/v1/models/fetched", body.model_dump_json().encode())
+    return process.transact(fetched.take_model, process, person, body, sent)
 
 
 @router.get("", summary="List models")

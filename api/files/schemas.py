@@ -163,11 +163,22 @@ class ModelFile(View):
 
 
 class ModelOrigin(View):
-    """Checkpoint that a model was promoted from."""
+    """Checkpoint that a model was promoted from, or job that fetched it from the hub."""
 
     job: str
-    step: int
+    step: int | None
+    """Step of the checkpoint; null if it was fetched."""
     epoch: int
+    hub: str | None = None
+    """Repository and commit that it was fetched from: `owner/name@COMMIT`."""
+
+
+class NewFetched(Body):
+    """A job that has fetched a model or a dataset from the hub."""
+
+    job: str = Field(max_length=200)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """Name by which job specs refer to it."""
 
 
 class NewPromotion(Body):
@@ -199,7 +210,7 @@ class ModelView(View):
     version: int
     """Number among the models that have had its name; an earlier one is NAME@1."""
     origin: ModelOrigin | None
-    """Checkpoint that it was promoted from; null if it was uploaded."""
+    """Job that it came from; null if it was uploaded."""
     used_by: list[str]
     """Ids of your jobs that were submitted with it, newest first, at most 20; empty in a list of
     models."""

@@ -1525,11 +1525,14 @@ class ModelFile(View):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOrigin(View):
-    """Checkpoint that a model was promoted from."""
+    """Checkpoint that a model was promoted from, or job that fetched it from the hub."""
 
     job: str
-    step: int
+    step: int | None
+    """Step of the checkpoint; null if it was fetched."""
     epoch: int
+    hub: str | None = None
+    """Repository and commit that it was fetched from: `owner/name@COMMIT`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1553,7 +1556,7 @@ class Model(View):
     version: int
     """Number among the models that have had its name; an earlier one is NAME@1."""
     origin: ModelOrigin | None
-    """Checkpoint that it was promoted from; null if it was uploaded."""
+    """Job that it came from; null if it was uploaded."""
     used_by: tuple[str, ...]
     """Ids of your jobs that were submitted with it, newest first, at most 20; empty in a list of
     models."""

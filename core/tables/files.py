@@ -89,7 +89,8 @@ class Model(Base):
     version: Mapped[int] = mapped_column(default=1, server_default="1")
     """Number among the models that have had this name; the newest has it, others are NAME@1."""
     origin: Mapped[Document | None]
-    """Job, step and epoch of the checkpoint that it was promoted from; None if it was uploaded."""
+    """Job, step and epoch of the checkpoint that it was promoted from; of a model from the hub the
+    job that fetched it, and `hub`, its `owner/name@COMMIT`. None if it was uploaded."""
     deleted_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 

@@ -311,6 +311,8 @@ MODEL = answer(
     vocabulary_size=151_936,
     model={"name": "llama", "attention_bias": True, "norm_epsilon": 1e-6, "checkpoint": "tiny"},
 )
+HUB = {"job": JOB_ID, "step": None, "epoch": 1, "hub": f"lab/tiny@{'c' * 40}"}
+FETCHED = {**MODEL, "origin": HUB}
 PREFLIGHT = answer("PreflightView", ranks=2, checks=[{"check": "all_reduce", "right": True}])
 ATTEMPT = answer(
     "AttemptView",

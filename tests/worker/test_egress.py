@@ -1,5 +1,7 @@
 """Programs on a node reach the hosts of their list through its proxy, and nothing else."""
 
+import hashlib
+import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -17,6 +19,9 @@ from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order
 from tests.worker.test_script_parts import wheel
 from tests.worker.tls_servers import Authority, TlsServer, own_address, send
+from trainyard import hub_program
+from trainyard.cli.files.models import WEIGHT_PATTERNS
+from trainyard.resources.models import OTHERS
 from worker.attempts import Key
 from worker.scripts.sandbox import Level, why_not
 
@@ -35,6 +40,14 @@ except OSError as error:
     print("no name server:", error.errno)
 print(os.environ["NO_PROXY"], os.environ["https_proxy"], flush=True)
 """
+COMMIT = "c0ffee" + "0" * 34  # what the hub's branch is at
+MODEL = {
+    "config.json": b"{}",
+    "model.safetensors": b"weights" * 1000,
+    "tokenizer.json": b"{}",
+    "pytorch_model.bin": b"a pickle",
+    "onnx/model.onnx": b"of another kind",
+}
 WAITS = """
 import os, socket, ssl, time
 def tunnel(host):
@@ -115,6 +128,10 @@ def answer(request: BaseHTTPRequestHandler, files: Mapping[str, bytes]) -> None:
         request.send_header("Location", f"https://{request.path.removeprefix('/moved/')}")
         request.send_header("Content-Length", "0")
         request.end_headers()
+    elif request.path in files and "/resolve/" in request.path:
+        body = files[request.path]
+        marks = {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        send(request, body, kind="application/octet-stream", headers=marks)
     elif request.path in files:
         kind = "text/html" if request.path.startswith("/simple/") else "application/zip"
         send(request, files[request.path], kind=kind)
@@ -187,6 +204,41 @@ def test_a_program_reaches_the_host_of_its_list_and_no_other(site: Site) -> None
 
 def launcher_log(site: Site, job: str = "job_script") -> str:
     return (site.node.attempt(Key(job, 1)).launcher_logs / "stderr.log").read_text()
+
+
+def test_a_model_of_a_hub_is_fetched_at_its_exact_commit(site: Site) -> None:
+    files = [{"rfilename": path, "size": len(body)} for path, body in MODEL.items()]
+    told = json.dumps({"id": "lab/tiny", "sha": COMMIT, "siblings": files})
+    site.server.files["/api/models/lab/tiny/revision/v1?blobs=true"] = told.encode()
+    for path, body in MODEL.items():
+        site.server.files[f"/lab/tiny/resolve/{COMMIT}/{path}"] = body
+    before = len(site.server.paths)
+    host = f"models.example:{site.server.port}"
+    record, said = run(
+        site,
+        [f"private:{host}"],
+        source={
+            "train.py": Path(hub_program.__file__).read_text(),
+            "authority.pem": site.files["authority.pem"],
+        },
+        job="job_fetches",
+        arguments=["model", "lab/tiny", "v1", *OTHERS, *WEIGHT_PATTERNS],
+        environment={"HF_ENDPOINT": f"https://{host}", "SSL_CERT_FILE": "authority.pem"},
+    )
+    assert record.outcome is Outcome.SUCCEEDED, (record, said)
+    assert f"lab/tiny at v1 is commit {COMMIT}." in said
+    folder = site.node.attempt(Key("job_fetches", 1)).artifacts
+    left = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    wanted = ["config.json", "model.safetensors", "tokenizer.json"]
+    assert json.loads(left.pop("hub.json")) == {
+        "kind": "model",
+        "repository": "lab/tiny",
+        "commit": COMMIT,
+        "files": wanted,
+    }
+    assert left == {name: MODEL[name] for name in wanted}
+    assert not any(path.endswith((".bin", ".onnx")) for path in site.server.paths[before:])
+    assert used(site, "job_fetches")[host].received_bytes > 7000
 
 
 def test_a_program_that_asked_for_no_network_has_none(site: Site) -> None:

@@ -108,6 +108,8 @@ class TlsServer:
                 paths.append(self.path)
                 answer(self, files)
 
+            do_HEAD = do_GET
+
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
@@ -134,10 +136,19 @@ class TlsServer:
         self.server.server_close()
 
 
-def send(handler: BaseHTTPRequestHandler, body: bytes, *, kind: str = "text/plain") -> None:
+def send(
+    handler: BaseHTTPRequestHandler,
+    body: bytes,
+    *,
+    kind: str = "text/plain",
+    headers: Mapping[str, str] | None = None,
+) -> None:
     """Answer 200."""
     handler.send_response(200)
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
     handler.send_header("Content-Type", kind)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    handler.wfile.write(body)
+    if handler.command != "HEAD":
+        handler.wfile.write(body)

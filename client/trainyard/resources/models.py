@@ -77,6 +77,12 @@ class Models:
         body = {"job": job, "step": step, "name": name}
         return decode(Model, self._connection.post("/v1/models/promoted", body))
 
+    def take_fetched(self, job: str, name: str) -> Model:
+        """Make a model of what a job has fetched from the hub; if you have a model of that name,
+        this is its next version."""
+        body = {"job": job, "name": name}
+        return decode(Model, self._connection.post("/v1/models/fetched", body))
+
     def delete(self, model: str) -> None:
         """Remove a model of yours, by id or name."""
         self._connection.delete(f"/v1/models/{segment(model)}")

@@ -42,7 +42,7 @@ def test_a_checkpoint_becomes_a_model_that_knows_its_origin_and_its_jobs(world: 
     assert {file["path"]: file["sha256"] for file in model["files"]} == stored
     assert model["model"] == {**SHAPE, "checkpoint": "tuned"}
     assert (model["version"], model["has_tokenizer"], model["used_by"]) == (1, True, [])
-    assert model["origin"] == {"job": job, "step": 400, "epoch": 1}
+    assert model["origin"] == {"job": job, "step": 400, "epoch": 1, "hub": None}
     after = sorted(path.name for path in world.store.root.rglob("*") if path.is_file())
     assert after == before  # nothing is copied
 

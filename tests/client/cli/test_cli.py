@@ -406,6 +406,27 @@ def test_a_checkpoint_is_promoted_by_its_step(server: FakeServer, run: Run) -> N
     assert (refused.exit_code, "such as step-400" in refused.stderr) == (2, True)
 
 
+def test_a_model_is_fetched_by_a_job_that_asks_for_the_hub(server: FakeServer, run: Run) -> None:
+    everything(server)
+    asked = ("models", "fetch", "lab/tiny", "--revision", "v1", "--secret", "HF_TOKEN")
+    done = run(*asked)
+    assert done.exit_code == 0, done.output
+    assert f"fetched from {d.FETCHED['origin']['hub']} by {d.JOB_ID}" in done.stdout
+    [sent] = server.of("POST /v1/jobs")
+    spec = json.loads(sent.body)
+    assert spec["network"] == ["huggingface"]
+    assert spec["script"]["secrets"] == ["HF_TOKEN"]
+    assert spec["script"]["arguments"][:3] == ["model", "lab/tiny", "v1"]
+    assert not any(name.endswith((".bin", ".pt")) for name in spec["script"]["arguments"])
+    [taken] = server.of("POST /v1/models/fetched")
+    assert json.loads(taken.body) == {"job": d.JOB_ID, "name": "tiny"}
+    later = run("models", "fetch", "lab/tiny", "mine", "--job", d.JOB_ID, "--json")
+    assert json.loads(later.stdout)["origin"] == d.FETCHED["origin"]
+    assert len(server.of("POST /v1/jobs")) == 1
+    refused = run("models", "fetch", "../tiny")
+    assert (refused.exit_code, "as owner/name" in refused.stderr) == (2, True)
+
+
 def test_hosts_are_listed_for_a_class_or_a_lab(server: FakeServer, run: Run) -> None:
     everything(server)
     shown = run("admin", "network", "show")

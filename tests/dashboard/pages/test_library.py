@@ -75,6 +75,14 @@ def test_a_model_shows_versions_origin_and_jobs(api: FakeApi, page: TestClient) 
     assert 'href="/models/model_01b"' in text
     assert "tiny-two" not in text
     assert text.count(f'href="/jobs/{JOB}"') == 2
+    hub = {"job": JOB, "step": None, "epoch": 1, "hub": f"lab/{HOSTILE}@c0ffee"}
+    api.put("/v1/models", [model(origin=hub)])
+    api.put(f"/v1/models/{MODEL}", model(origin=hub))
+    for text in (page.get("/models").text, page.get(f"/models/{MODEL}").text):
+        assert "lab/&lt;script&gt;" in text
+        assert f'href="/jobs/{JOB}"' in text
+        assert "<script>alert" not in text
+    assert "@c0ffee" in text
     api.put("/v1/models", [])
     assert "No models yet" in page.get("/models").text
 

@@ -6,6 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from trainyard.cli.files.fetching import (
+    Lease,
+    Repository,
+    Revision,
+    Secret,
+    WallTime,
+    fetch_in_job,
+    name_of,
+)
 from trainyard.cli.output import (
     AsJson,
     print_answer,
@@ -16,8 +25,11 @@ from trainyard.cli.output import (
 from trainyard.cli.session import connect
 from trainyard.cli.transfers import transfer_bar
 from trainyard.errors import BadInput
-from trainyard.views import Model
+from trainyard.resources.models import OTHERS
+from trainyard.views import Model, ModelOrigin
 from trainyard.wording import moment, size
+
+WEIGHT_PATTERNS = ("model.safetensors", "model-*-of-*.safetensors")
 
 app = typer.Typer(no_args_is_help=True, help="Hugging Face models to start from.")
 
@@ -55,9 +67,7 @@ def show(
         print_json(found.raw)
         return
     say(f"{found.name} ({found.id}): {found.architecture}, {found.parameters:,} parameters.")
-    origin = found.origin
-    made = "uploaded" if origin is None else f"from step {origin.step:,} of {origin.job}"
-    say(f"Version {found.version}, {made} on {moment(found.created_at)}.")
+    say(f"Version {found.version}, {_made(found.origin)} on {moment(found.created_at)}.")
     if found.used_by:
         say(f"Used by {', '.join(found.used_by)}.")
     _say_block(found)
@@ -82,6 +92,50 @@ def upload(
         return
     say(
         f"Uploaded {model.name} as {model.id}: {model.architecture}, "
+        f"{model.parameters:,} parameters, {size(model.size)}."
+    )
+    _say_block(model)
+
+
+@app.command("fetch")
+def fetch(
+    repository: Repository,
+    name: Annotated[
+        str | None, typer.Argument(help="The name that jobs use; by default the repository's.")
+    ] = None,
+    revision: Revision = "main",
+    secret: Secret = None,
+    wall_time: WallTime = "1h",
+    lease: Lease = None,
+    job: Annotated[str | None, typer.Option(help="Keep what this job has fetched already.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a model from the hub in a job on a node, and keep it.
+
+    Its files are config.json, safetensors and the tokenizer's, of one exact commit. The job may
+    run where an administrator lists the hub: `trainyard admin network`.
+    """
+    chosen = name_of(repository, name)
+    with connect() as client:
+        if job is None:
+            job = fetch_in_job(
+                client,
+                "model",
+                repository,
+                chosen,
+                revision=revision,
+                patterns=[*OTHERS, *WEIGHT_PATTERNS],
+                secret=secret,
+                wall_time=wall_time,
+                lease=lease,
+                as_json=as_json,
+            )
+        model = client.models.take_fetched(job, chosen)
+    if as_json:
+        print_json(model.raw)
+        return
+    say(
+        f"{model.name}, version {model.version}, {_made(model.origin)}: {model.architecture}, "
         f"{model.parameters:,} parameters, {size(model.size)}."
     )
     _say_block(model)
@@ -120,6 +174,15 @@ def delete(
     with connect() as client:
         client.models.delete(model)
     print_answer({"model": model, "deleted": True}, f"Deleted {model}.", as_json=as_json)
+
+
+def _made(origin: ModelOrigin | None) -> str:
+    """Return where a model came from."""
+    if origin is None:
+        return "uploaded"
+    if origin.hub is not None:
+        return f"fetched from {origin.hub} by {origin.job}"
+    return f"from step {origin.step or 0:,} of {origin.job}"
 
 
 def _say_block(model: Model) -> None:

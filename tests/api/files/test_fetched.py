@@ -1,0 +1,97 @@
+"""What a job has fetched from the hub becomes a model: checked, with its commit, nothing copied."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from core.base.settings import ApiSettings
+from tests.api.conftest import World, running_world
+from tests.api.files.test_models import SHAPE, files, safetensors
+from tests.api.files.test_retention import put
+from tests.api.shapes import heartbeat, job_spec, place
+
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+COMMIT = "c0ffee" + "0" * 34
+
+
+def fetched(
+    world: World, contents: Mapping[str, bytes], *, kind: str = "model", **changes: Any
+) -> str:
+    """A job that has left these files and their record, as its node brings them; its id."""
+    told = {"kind": kind, "repository": "lab/tiny", "commit": COMMIT, "files": sorted(contents)}
+    left = {**contents, "hub.json": json.dumps({**told, **changes}).encode()}
+    job = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
+    place(world.database, job)
+    world.node.post("/v1/node/heartbeat", json=heartbeat())
+    for path, body in left.items():
+        artifact = {"job_id": job, "epoch": 1, "file": put(world, path, body)}
+        assert world.node.post("/v1/node/artifacts", json=artifact).status_code == 204
+    return job
+
+
+def take(world: World, job: str, kind: str = "models", **headers: str) -> Any:
+    body = {"job": job, "name": "tiny"}
+    return world.ann.post(f"/v1/{kind}/fetched", json=body, headers=headers or None)
+
+
+def test_a_fetched_model_is_kept_with_its_commit(world: World) -> None:
+    job = fetched(world, files())
+    before = sorted(path.name for path in world.store.root.rglob("*") if path.is_file())
+    answer = take(world, job, **{"Idempotency-Key": "a-key-of-its-own-1"})
+    assert answer.status_code == 201, answer.text
+    model = answer.json()
+    wanted = {path: hashlib.sha256(body).hexdigest() for path, body in files().items()}
+    assert {file["path"]: file["sha256"] for file in model["files"]} == wanted
+    assert model["model"] == {**SHAPE, "checkpoint": "tiny"}
+    assert model["origin"] == {"job": job, "step": None, "epoch": 1, "hub": f"lab/tiny@{COMMIT}"}
+    after = sorted(path.name for path in world.store.root.rglob("*") if path.is_file())
+    assert after == before  # nothing is copied
+    again = take(world, job, **{"Idempotency-Key": "a-key-of-its-own-1"}).json()
+    assert (again["id"], again["version"]) == (model["id"], 1)
+    assert take(world, job).json()["version"] == 2
+    theirs = world.bob.post("/v1/models/fetched", json={"job": job, "name": "mine"})
+    assert theirs.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("contents", "changes", "code", "part"),
+    [
+        (files(), {"commit": "main"}, "not_fetched", "commit: String should match"),
+        (files(), {"kind": "dataset"}, "not_fetched", "has fetched a dataset, not a model"),
+        (files(), {"files": ["config.json", "gone.json"]}, "not_fetched", "such as gone.json"),
+        (files(), {"files": ["../config.json"]}, "not_fetched", "files.0"),
+        ({"config.json": files()["config.json"]}, {}, "weights_missing", "weights are missing"),
+        ({**files(), "model.bin": b"pickle"}, {}, "pickle", "model.bin"),
+        (
+            {**files(), "model.safetensors": safetensors(["model.embed_tokens.weight"])},
+            {},
+            "weights_missing",
+            "weights are missing",
+        ),
+    ],
+)
+def test_what_is_no_model_or_has_no_record_is_refused(
+    world: World, contents: dict[str, bytes], changes: dict[str, Any], code: str, part: str
+) -> None:
+    answer = take(world, fetched(world, contents, **changes))
+    assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
+    assert part in answer.json()["detail"]
+    assert world.ann.get("/v1/models").json()["data"] == []
+
+
+@pytest.fixture
+def limited(settings: ApiSettings) -> Iterator[World]:
+    """A platform on which a person may store 2,500 bytes."""
+    with running_world(settings.model_copy(update={"user_storage_gib": 2500 / 2**30})) as world:
+        yield world
+
+
+def test_a_fetched_model_needs_room(limited: World) -> None:
+    size = sum(map(len, files().values()))
+    assert 1250 < size < 2000, size  # once as the job's own, once as the model
+    answer = take(limited, fetched(limited, files()))
+    assert (answer.status_code, answer.json()["code"]) == (409, "storage_full"), answer.text
