@@ -12,7 +12,7 @@ from api.files import store as storage
 from api.files.dataset_check import MAX_ERRORS
 from api.files.dataset_files import EXTENSIONS, files_of
 from api.files.owned import find_owned
-from api.files.schemas import DatasetFile, DatasetImages, DatasetView, NewDataset
+from api.files.schemas import DatasetFile, DatasetImages, DatasetView, HubOrigin, NewDataset
 from api.files.storage_use import require_room
 from api.files.store import IncomingFile, Store, StoreEntry
 from api.web.bells import Bells
@@ -74,10 +74,10 @@ def keep_dataset(
     sent = keyed(person, key, path, kept.sha256.encode())
     dataset_id = sent.begin(session)
     if dataset_id is None:
-        _refuse_taken(session, person, name)
+        refuse_taken(session, person, name)
         require_room(session, process.settings, person.id, adding=kept.size)
         storage.keep(session, incoming)
-        dataset_id = _insert(session, person, kept, report, name, format)
+        dataset_id = insert_dataset(session, person, kept, report, name, format)
         sent.remember(session, dataset_id)
     session.flush()
     dataset = session.get(Dataset, dataset_id)
@@ -96,13 +96,11 @@ def make_dataset(
     """Insert a dataset made of uploads, once for each key. Raises Conflict, BadRequest."""
     dataset_id = sent.begin(session)
     if dataset_id is None:
-        if asked.name in BUILT_IN:
-            raise Conflict(f"name: {asked.name} is built in. Choose another name.", param="name")
-        _refuse_taken(session, person, asked.name)
+        refuse_taken(session, person, asked.name)
         arrived = resumable.arrived(session, process, person, asked.uploads, param="uploads")
         arrived.sort(key=lambda file: file.upload.path)
         format = _only_format([file.upload for file in arrived])
-        report = _joint_report([file.upload for file in arrived])
+        report = joint_report([(file.upload.path, file.upload.report or {}) for file in arrived])
         storage.keep(session, *arrived)
         kept, files = arrived[0].sealed, None
         if len(arrived) > 1:
@@ -110,8 +108,8 @@ def make_dataset(
                 FileRef(path=file.upload.path, sha256=file.sealed.sha256, size=file.sealed.size)
                 for file in arrived
             ]
-            kept = _keep_listing(session, process.service(Store), files)
-        dataset_id = _insert(session, person, kept, report, asked.name, format, files=files)
+            kept = keep_listing(session, process.service(Store), files)
+        dataset_id = insert_dataset(session, person, kept, report, asked.name, format, files=files)
         for file in arrived:
             session.delete(file.upload)
         sent.remember(session, dataset_id)
@@ -127,11 +125,14 @@ def require_free_name(process: Process, person: Person, name: str, key: str | No
     if key is not None:
         return  # it may be a repeated request: its own dataset has the name
     with process.read() as session:
-        _refuse_taken(session, person, name)
+        refuse_taken(session, person, name)
         require_room(session, process.settings, person.id)
 
 
-def _refuse_taken(session: Session, person: Person, name: str) -> None:
+def refuse_taken(session: Session, person: Person, name: str) -> None:
+    """Raise Conflict for a name that is taken or built in."""
+    if name in BUILT_IN:
+        raise Conflict(f"name: {name} is built in. Choose another name.", param="name")
     taken = session.scalar(
         select(Dataset.id).where(Dataset.user_id == person.id, Dataset.name == name)
     )
@@ -173,9 +174,8 @@ def _only_format(uploads: Sequence[Upload]) -> str:
     return first.format
 
 
-def _joint_report(uploads: Sequence[Upload]) -> Document:
+def joint_report(reports: Sequence[tuple[str, Document]]) -> Document:
     """Return the report of all files: counts as sums, the first warnings with their files."""
-    reports = [(upload.path, upload.report or {}) for upload in uploads]
     if len(reports) == 1:
         return reports[0][1]
     warnings = [f"{path}: {warning}" for path, told in reports for warning in told["warnings"]]
@@ -183,7 +183,7 @@ def _joint_report(uploads: Sequence[Upload]) -> Document:
     return {**counts, "warnings": warnings[:MAX_ERRORS]}
 
 
-def _keep_listing(session: Session, store: Store, files: Sequence[FileRef]) -> StoreEntry:
+def keep_listing(session: Session, store: Store, files: Sequence[FileRef]) -> StoreEntry:
     """Keep the listing of a dataset's files, whose hash names it; return it with their size."""
     with store.incoming_file() as listing:
         listing.write(tree_listing((file.path, file.sha256) for file in files))
@@ -192,7 +192,7 @@ def _keep_listing(session: Session, store: Store, files: Sequence[FileRef]) -> S
     return StoreEntry(kept.sha256, sum(file.size for file in files))
 
 
-def _insert(
+def insert_dataset(
     session: Session,
     person: Person,
     kept: StoreEntry,
@@ -201,7 +201,9 @@ def _insert(
     format: str,
     *,
     files: Sequence[FileRef] | None = None,
+    origin: Document | None = None,
 ) -> str:
+    """Insert the row of a dataset whose files are in the store; return its id."""
     dataset = Dataset(
         id=new_id(IdKind.DATASET),
         user_id=person.id,
@@ -211,6 +213,7 @@ def _insert(
         size=kept.size,
         files=None if files is None else [file.model_dump(mode="json") for file in files],
         report=report,
+        origin=origin,
         created_at=utc_now(),
     )
     session.add(dataset)
@@ -230,6 +233,7 @@ def view(dataset: Dataset) -> DatasetView:
         characters=dataset.report["characters"],
         images=dataset.report.get("images"),
         warnings=dataset.report["warnings"],
+        origin=None if dataset.origin is None else HubOrigin.model_validate(dataset.origin),
         created_at=dataset.created_at,
     )
 
@@ -254,5 +258,6 @@ def built_in_view(process: Process, name: str) -> DatasetView:
         characters=None,
         images=images,
         warnings=[],
+        origin=None,
         created_at=None,
     )

@@ -4,31 +4,42 @@ The job's program leaves hub.json beside the files: which repository, and at whi
 ran that program, so the origin is as true as its owner.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.files.dataset_check import DatasetCheck
+from api.files.dataset_files import EXTENSIONS
+from api.files.datasets import insert_dataset, joint_report, keep_listing, refuse_taken, view
 from api.files.models import insert_model, model_view, supersede
 from api.files.promotion import check_stored, keep_stored
-from api.files.schemas import ModelView, NewFetched
+from api.files.schemas import DatasetView, ModelView, NewFetched
 from api.files.storage_use import require_room
 from api.files.store import Store, StoreEntry
+from api.files.table_check import tables_report
 from api.web.bells import Bells
+from api.web.errors import InvalidRequest
 from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.process import Process
 from core.base.errors import BadRequest, NotFound
 from core.tables.base import Document
-from core.tables.files import Artifact, Model
+from core.tables.files import Artifact, Dataset, Model
 from core.tables.jobs import Job
 from core.wire.messages import FileRef, RelativePath
 
 RECORD = "hub.json"
 MAX_RECORD_BYTES = 4 << 20
 MAX_FILES = 2000  # as many as a node keeps of an output
+FORMATS = {f".{ending}": format for format, ending in EXTENSIONS.items()} | {".ndjson": "jsonl"}
+MOST_TEXT = 64 << 20  # bytes checked within a request: some 2 s of JSON lines
+MOST_TABLES = 4  # each is read by a process of its own, in some seconds
+PIECE = 1 << 20
 
 
 class HubRecord(BaseModel):
@@ -40,11 +51,15 @@ class HubRecord(BaseModel):
     files: Annotated[list[RelativePath], Field(min_length=1, max_length=MAX_FILES)]
 
 
-class Fetched(BaseModel):
+@dataclass(frozen=True)
+class Fetched:
     """Files that a job has fetched, by their paths in the repository."""
 
-    origin: Document
-    files: dict[str, FileRef]
+    job: str
+    epoch: int
+    hub: str
+    """Repository and commit, `owner/name@COMMIT`."""
+    files: Mapping[str, FileRef]
 
     @property
     def size(self) -> int:
@@ -72,12 +87,125 @@ def take_model(
         keep_stored(session, fetched.files)
         version = supersede(session, person, asked.name)
         entries = [(path, StoreEntry(one.sha256, one.size)) for path, one in fetched.files.items()]
+        origin = {"job": fetched.job, "step": None, "epoch": fetched.epoch, "hub": fetched.hub}
         model_id = insert_model(
-            session, person, check, entries, asked.name, version=version, origin=fetched.origin
+            session, person, check, entries, asked.name, version=version, origin=origin
         )
         sent.remember(session, model_id)
     session.flush()
     return model_view(session, session.get_one(Model, model_id))
+
+
+@dataclass(frozen=True)
+class CheckedDataset:
+    """Files of a dataset that have passed their check."""
+
+    fetched: Fetched
+    format: str
+    report: Document
+
+
+def check_dataset(process: Process, person: Person, asked: NewFetched) -> CheckedDataset:
+    """Check fetched files as a dataset, before the transaction that inserts it.
+
+    Raises NotFound, BadRequest or InvalidRequest, which name the file.
+    """
+    store = process.service(Store)
+    with process.read() as session:
+        fetched = fetched_files(session, store, person, asked.job, kind="dataset")
+    formats = {FORMATS.get(PurePosixPath(path).suffix, "unknown") for path in fetched.files}
+    if len(formats) > 1 or not formats <= {"text", "jsonl", "parquet", "arrow"}:
+        raise _refusal(
+            f"its files are {', '.join(sorted(formats))}. Make a dataset of files of one format: "
+            "text, jsonl, parquet or arrow."
+        )
+    [format] = formats
+    reports = list(_reports(store, fetched.files, format))
+    report = joint_report(reports)
+    num_files = len(fetched.files)
+    if len(reports) < num_files:
+        warning = f"The first {len(reports):,} of {num_files:,} files were checked."
+        report["warnings"] = [warning, *report["warnings"]]
+    if len(reports) < num_files or any(told["lines"] is None for _, told in reports):
+        report |= {"lines": None, "characters": None}
+    return CheckedDataset(fetched, format, report)
+
+
+def take_dataset(
+    session: Session,
+    _: Bells,
+    process: Process,
+    person: Person,
+    asked: NewFetched,
+    checked: CheckedDataset,
+    sent: KeyedRequest,
+) -> DatasetView:
+    """Insert a dataset made of fetched files, once for each key. Raises Conflict, StorageFull."""
+    dataset_id = sent.begin(session)
+    if dataset_id is None:
+        fetched = checked.fetched
+        refuse_taken(session, person, asked.name)
+        require_room(session, process.settings, person.id, adding=fetched.size)
+        keep_stored(session, fetched.files)
+        files = [fetched.files[path] for path in sorted(fetched.files)]
+        kept = StoreEntry(files[0].sha256, files[0].size)
+        if len(files) > 1:
+            kept = keep_listing(session, process.service(Store), files)
+        dataset_id = insert_dataset(
+            session,
+            person,
+            kept,
+            checked.report,
+            asked.name,
+            checked.format,
+            files=files if len(files) > 1 else None,
+            origin={"job": fetched.job, "epoch": fetched.epoch, "hub": fetched.hub},
+        )
+        sent.remember(session, dataset_id)
+    session.flush()
+    return view(session.get_one(Dataset, dataset_id))
+
+
+def _reports(
+    store: Store, files: Mapping[str, FileRef], format: str
+) -> Iterator[tuple[str, Document]]:
+    """Yield the reports of the files that are checked within a request, in order."""
+    left = MOST_TEXT
+    for number, path in enumerate(sorted(files)):
+        if (number == MOST_TABLES) if format in ("parquet", "arrow") else left <= 0:
+            return
+        stored = store.open_path(files[path].sha256)
+        try:
+            if format in ("parquet", "arrow"):
+                yield path, tables_report(stored, format)
+            else:
+                yield path, _text_report(stored, is_jsonl=format == "jsonl", most=left)
+                left -= files[path].size
+        except InvalidRequest as error:
+            items = [
+                item.model_copy(update={"message": f"{path}: {item.message}"})
+                for item in error.items
+            ]
+            raise InvalidRequest(items, code=error.code) from error
+        except BadRequest as error:
+            raise BadRequest(f"{path}: {error}", code=error.code, param="job") from error
+
+
+def _text_report(path: Path, *, is_jsonl: bool, most: int) -> Document:
+    """Return the report of a text, of which about `most` bytes are read, to the end of a line."""
+    check = DatasetCheck(is_jsonl=is_jsonl)
+    with path.open("rb") as file:
+        while file.tell() < most and (piece := file.read(min(PIECE, most - file.tell()))):
+            check.feed(piece)
+        while not piece.endswith(b"\n") and (piece := file.readline(PIECE)):
+            check.feed(piece)
+        is_whole = not file.read(1)
+    check.finish()
+    report = check.report()
+    if is_whole:
+        return report
+    warning = f"The first {check.lines:,} lines were checked."
+    return {"lines": None, "characters": None, "warnings": [warning, *check.warnings]}
 
 
 def fetched_files(
@@ -111,9 +239,7 @@ def fetched_files(
         path: FileRef(path=path, sha256=here[path].sha256, size=here[path].size)
         for path in sorted(set(record.files))
     }
-    hub = f"{record.repository}@{record.commit}"
-    origin: Document = {"job": job.id, "step": None, "epoch": newest.epoch, "hub": hub}
-    return Fetched(origin=origin, files=files)
+    return Fetched(job.id, newest.epoch, f"{record.repository}@{record.commit}", files)
 
 
 def _read(store: Store, row: Artifact, job: Job) -> HubRecord:

@@ -8,14 +8,21 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api.files import datasets
+from api.files import datasets, fetched
 from api.files.dataset_check import DatasetCheck
 from api.files.dataset_files import files_of
 from api.files.image_check import images_report
 from api.files.owned import find_owned
 from api.files.resumable import most_bytes
 from api.files.row_preview import first_rows
-from api.files.schemas import DatasetImages, DatasetPreview, DatasetRows, DatasetView, NewDataset
+from api.files.schemas import (
+    DatasetImages,
+    DatasetPreview,
+    DatasetRows,
+    DatasetView,
+    NewDataset,
+    NewFetched,
+)
 from api.files.store import IncomingFile, Store
 from api.files.table_check import tables_report
 from api.files.uploads import PIECE, receive
@@ -106,6 +113,20 @@ def make_dataset(
     """
     sent = keyed(person, key, "/v1/datasets/uploaded", body.model_dump_json().encode())
     return process.transact(datasets.make_dataset, process, person, body, sent)
+
+
+@router.post("/fetched", status_code=201, summary="Take a dataset that a job has fetched")
+def take_fetched_dataset(
+    body: NewFetched, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+) -> DatasetView:
+    """Make a dataset of the files that a job has fetched from the hub (`trainyard datasets fetch`).
+
+    It is checked as an upload is: of texts the first 64 MiB, of tables the first four. Nothing is
+    copied.
+    """
+    sent = keyed(person, key, "/v1/datasets/fetched", body.model_dump_json().encode())
+    checked = fetched.check_dataset(process, person, body)
+    return process.transact(fetched.take_dataset, process, person, body, checked, sent)
 
 
 @router.get("", summary="List datasets")

@@ -29,6 +29,15 @@ class DatasetFile(View):
     sha256: str
 
 
+class HubOrigin(View):
+    """Job that fetched a dataset from the hub."""
+
+    job: str
+    epoch: int
+    hub: str
+    """Repository and commit: `owner/name@COMMIT`."""
+
+
 class DatasetView(View):
     """A text, or images, that jobs can train on. Built-in datasets have no owner."""
 
@@ -44,6 +53,8 @@ class DatasetView(View):
     images: DatasetImages | None
     """Images of the dataset; null for a text."""
     warnings: list[str]
+    origin: HubOrigin | None
+    """Job that fetched it; null if it was uploaded or is built in."""
     created_at: Moment | None
 
 

@@ -858,6 +858,16 @@ class DatasetImages(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HubOrigin(View):
+    """Job that fetched a dataset from the hub."""
+
+    job: str
+    epoch: int
+    hub: str
+    """Repository and commit: `owner/name@COMMIT`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dataset(View):
     """A text, or images, that jobs can train on. Built-in datasets have no owner."""
 
@@ -873,6 +883,8 @@ class Dataset(View):
     images: DatasetImages | None
     """Images of the dataset; null for a text."""
     warnings: tuple[str, ...]
+    origin: HubOrigin | None
+    """Job that fetched it; null if it was uploaded or is built in."""
     created_at: datetime | None
 
 

@@ -42,6 +42,8 @@ class Dataset(Base):
     size: Mapped[int] = mapped_column(BigInteger)
     report: Mapped[Document]
     """Lines, characters, warnings with line numbers; for images their properties, as `images`."""
+    origin: Mapped[Document | None]
+    """Job and epoch that fetched it, and `hub`, `owner/name@COMMIT`; None if it was uploaded."""
     deleted_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 

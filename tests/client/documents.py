@@ -313,6 +313,7 @@ MODEL = answer(
 )
 HUB = {"job": JOB_ID, "step": None, "epoch": 1, "hub": f"lab/tiny@{'c' * 40}"}
 FETCHED = {**MODEL, "origin": HUB}
+FETCHED_DATASET = {**DATASET, "origin": {name: HUB[name] for name in ("job", "epoch", "hub")}}
 PREFLIGHT = answer("PreflightView", ranks=2, checks=[{"check": "all_reduce", "right": True}])
 ATTEMPT = answer(
     "AttemptView",

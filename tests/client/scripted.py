@@ -71,6 +71,7 @@ def everything(server: FakeServer) -> None:
         "/v1/models": as_json(d.MODEL, 201),
         "/v1/models/promoted": as_json(d.MODEL, 201),
         "/v1/models/fetched": as_json(d.FETCHED, 201),
+        "/v1/datasets/fetched": as_json(d.FETCHED_DATASET, 201),
         "/v1/code": as_json(d.CODE, 201),
         "/v1/tokens": as_json(d.NEW_TOKEN, 201),
         "/v1/users": as_json(d.USER, 201),

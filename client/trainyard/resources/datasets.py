@@ -104,6 +104,11 @@ class Datasets:
         made = {"name": name, "uploads": uploads}
         return decode(Dataset, self._connection.post("/v1/datasets/uploaded", made))
 
+    def take_fetched(self, job: str, name: str) -> Dataset:
+        """Make a dataset of what a job has fetched from the hub."""
+        body = {"job": job, "name": name}
+        return decode(Dataset, self._connection.post("/v1/datasets/fetched", body))
+
     def delete(self, dataset: str) -> None:
         """Remove a data set of yours, by id or name."""
         self._connection.delete(f"/v1/datasets/{segment(dataset)}")

@@ -1,4 +1,4 @@
-"""What a job has fetched from the hub becomes a model: checked, with its commit, nothing copied."""
+"""What a job has fetched becomes a model or a dataset: checked, with its commit, not copied."""
 
 import hashlib
 import json
@@ -83,6 +83,62 @@ def test_what_is_no_model_or_has_no_record_is_refused(
     assert world.ann.get("/v1/models").json()["data"] == []
 
 
+LINES = {
+    "data/b.jsonl": b'{"text": "two"}\n{"text": "three"}\n',
+    "data/a.jsonl": b'{"prompt": "one", "completion": "1"}\n',
+}
+
+
+def test_a_fetched_dataset_is_kept_with_its_commit(world: World) -> None:
+    job = fetched(world, LINES, kind="dataset")
+    answer = take(world, job, "datasets", **{"Idempotency-Key": "a-key-of-its-own-2"})
+    assert answer.status_code == 201, answer.text
+    dataset = answer.json()
+    assert [file["path"] for file in dataset["files"]] == ["data/a.jsonl", "data/b.jsonl"]
+    assert (dataset["format"], dataset["lines"], dataset["warnings"]) == ("jsonl", 3, [])
+    assert dataset["origin"] == {"job": job, "epoch": 1, "hub": f"lab/tiny@{COMMIT}"}
+    again = take(world, job, "datasets", **{"Idempotency-Key": "a-key-of-its-own-2"})
+    assert again.json()["id"] == dataset["id"]
+    assert take(world, job, "datasets").json()["code"] == "name_taken"
+    rows = world.ann.get("/v1/datasets/tiny/rows").json()["rows"]
+    assert rows[0]["form"] == "completion"
+    spec = job_spec(data={"dataset": "tiny", "tokenizer": "bytes", "sequence_length": 16})
+    assert world.ann.post("/v1/jobs", json=spec).status_code == 201
+
+
+def test_of_a_long_text_the_beginning_is_checked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.files.fetched.MOST_TEXT", 20)
+    job = fetched(world, {"a.txt": "süß\n".encode() * 10, "b.txt": b"\0"}, kind="dataset")
+    dataset = take(world, job, "datasets").json()
+    assert (dataset["format"], dataset["lines"], dataset["size"]) == ("text", None, 61)
+    assert dataset["warnings"] == [
+        "The first 1 of 2 files were checked.",
+        "The first 4 lines were checked.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("contents", "code", "part"),
+    [
+        ({**LINES, "data/c.jsonl": b"{}\n"}, "bad_lines", "data/c.jsonl: line 1"),
+        ({"a.txt": b"\xff"}, "not_utf8", "a.txt: This is not UTF-8"),
+        ({"a.parquet": b"none"}, "bad_table", "a.parquet: The table"),
+        ({"a.txt": b"one", "b.jsonl": b"{}"}, "not_fetched", "its files are jsonl, text"),
+        ({"a.pkl": b"one"}, "not_fetched", "its files are unknown"),
+    ],
+)
+def test_what_is_no_dataset_is_refused_with_its_file(
+    world: World, contents: dict[str, bytes], code: str, part: str
+) -> None:
+    answer = take(world, fetched(world, contents, kind="dataset"), "datasets")
+    assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
+    assert part in answer.json()["detail"]
+    names = [one["name"] for one in world.ann.get("/v1/datasets").json()["data"]]
+    assert "tiny" not in names
+
+
 @pytest.fixture
 def limited(settings: ApiSettings) -> Iterator[World]:
     """A platform on which a person may store 2,500 bytes."""
@@ -90,8 +146,11 @@ def limited(settings: ApiSettings) -> Iterator[World]:
         yield world
 
 
-def test_a_fetched_model_needs_room(limited: World) -> None:
-    size = sum(map(len, files().values()))
-    assert 1250 < size < 2000, size  # once as the job's own, once as the model
-    answer = take(limited, fetched(limited, files()))
+@pytest.mark.parametrize(
+    ("kind", "contents"), [("model", files()), ("dataset", {"a.txt": b"text " * 300})]
+)
+def test_what_was_fetched_needs_room(limited: World, kind: str, contents: dict[str, bytes]) -> None:
+    size = sum(map(len, contents.values()))
+    assert 1250 < size < 2000, size  # once as the job's own, and once more
+    answer = take(limited, fetched(limited, contents, kind=kind), f"{kind}s")
     assert (answer.status_code, answer.json()["code"]) == (409, "storage_full"), answer.text

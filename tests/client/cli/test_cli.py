@@ -427,6 +427,20 @@ def test_a_model_is_fetched_by_a_job_that_asks_for_the_hub(server: FakeServer, r
     assert (refused.exit_code, "as owner/name" in refused.stderr) == (2, True)
 
 
+def test_a_dataset_is_fetched_by_the_patterns_that_are_asked_for(
+    server: FakeServer, run: Run
+) -> None:
+    everything(server)
+    done = run("datasets", "fetch", "lab/rows", "mine", "--files", "data/*.parquet")
+    assert done.exit_code == 0, done.output
+    assert f"fetched from {d.FETCHED_DATASET['origin']['hub']}" in done.stdout
+    spec = json.loads(server.of("POST /v1/jobs")[0].body)
+    assert spec["script"]["arguments"] == ["dataset", "lab/rows", "main", "data/*.parquet"]
+    assert (spec["name"], spec["network"]) == ("fetch-mine", ["huggingface"])
+    [taken] = server.of("POST /v1/datasets/fetched")
+    assert json.loads(taken.body) == {"job": d.JOB_ID, "name": "mine"}
+
+
 def test_hosts_are_listed_for_a_class_or_a_lab(server: FakeServer, run: Run) -> None:
     everything(server)
     shown = run("admin", "network", "show")

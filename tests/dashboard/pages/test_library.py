@@ -58,6 +58,12 @@ def test_rows_are_tokens_and_those_only_read_are_marked(api: FakeApi, page: Test
     assert "1.jsonl" in text
     assert "<script>alert" not in text
     assert 'value="tok_01" selected' in text
+    assert "Fetched from" not in text
+    origin = {"job": JOB, "epoch": 1, "hub": f"lab/{HOSTILE}@c0ffee"}
+    api.put(f"/v1/datasets/{DATA}", view(DatasetView, {"id": DATA, "origin": origin}))
+    text = page.get(f"/datasets/{DATA}").text
+    assert f'@c0ffee</bdi> by <a href="/jobs/{JOB}">' in text
+    assert "<script>alert" not in text
     why = refusal(422, "There is no preview: the reader failed.")
     api.put(f"/v1/datasets/{DATA}/rows", why)
     assert "the reader failed" in page.get(f"/datasets/{DATA}").text

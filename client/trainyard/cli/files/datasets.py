@@ -8,6 +8,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from trainyard.cli.files.fetching import (
+    Lease,
+    Repository,
+    Revision,
+    Secret,
+    WallTime,
+    fetch_in_job,
+    name_of,
+)
 from trainyard.cli.output import (
     AsJson,
     note,
@@ -84,6 +93,54 @@ def upload(
     for warning in dataset.warnings:
         note(f"Note: {warning}")
     say(f"Train on it with `data: {{dataset: {dataset.name}, {how_to_read(dataset)}}}` in the job.")
+
+
+@app.command("fetch")
+def fetch(
+    repository: Repository,
+    name: Annotated[
+        str | None, typer.Argument(help="The name that jobs use; by default the repository's.")
+    ] = None,
+    revision: Revision = "main",
+    files: Annotated[
+        list[str] | None,
+        typer.Option(help="Only files like this, such as 'data/train-*.parquet'; repeatable."),
+    ] = None,
+    secret: Secret = None,
+    wall_time: WallTime = "1h",
+    lease: Lease = None,
+    job: Annotated[str | None, typer.Option(help="Keep what this job has fetched already.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a dataset from the hub in a job on a node, and keep it.
+
+    Its files are text, JSON lines, parquet or arrow, of one exact commit. The job may run where an
+    administrator lists the hub: `trainyard admin network`.
+    """
+    chosen = name_of(repository, name)
+    with connect() as client:
+        if job is None:
+            job = fetch_in_job(
+                client,
+                "dataset",
+                repository,
+                chosen,
+                revision=revision,
+                patterns=files or ["*"],
+                secret=secret,
+                wall_time=wall_time,
+                lease=lease,
+                as_json=as_json,
+            )
+        dataset = client.datasets.take_fetched(job, chosen)
+    if as_json:
+        print_json(dataset.raw)
+        return
+    hub = "" if dataset.origin is None else f", fetched from {dataset.origin.hub}"
+    say(f"{dataset.name} ({dataset.id}){hub}: {size(dataset.size)}.")
+    for warning in dataset.warnings:
+        note(f"Note: {warning}")
+    say(f"Train on it with `data: {{dataset: {dataset.name}, ...}}` in the job.")
 
 
 @app.command("preview")
