@@ -115,7 +115,7 @@ def test_the_index_is_listed_by_its_host_and_port() -> None:
         "https://pypi.lab.example/simple",
         "https://10.0.0.1/simple",
         "https://pypi.org:99999/",
-        "file:///opt/pypi",
+        "file:///srv/packages",
     ):
         assert not has_index(rules, other), other
     assert not has_index(host_rules(["huggingface"]), None)
