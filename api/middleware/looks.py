@@ -33,6 +33,7 @@ class Look(Generic[Answer]):
             self._asked_at = now
             self._answer = last = self._thread.submit(self._ask)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(last)), WITHIN_S)
+            async with asyncio.timeout(WITHIN_S):
+                return await asyncio.shield(asyncio.wrap_future(last))
         except TimeoutError as error:
             raise Unavailable(f"The database did not answer within {WITHIN_S:.0f} s.") from error

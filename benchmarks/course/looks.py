@@ -5,6 +5,7 @@ random moment. A busy server is left alone for as long as it asks. A person's cl
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
@@ -101,10 +102,9 @@ class Looks:
             if not self._persons and wait_s <= 0:
                 return
             timeout = None if self._persons or wait_s == inf else wait_s
-            try:
-                await asyncio.wait_for(self._changed.wait(), timeout)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):  # wait_for of Python 3.11 may lose a cancel()
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
 
     async def _look(self, due: list[Part], begun: float) -> None:
         part = due[0]

@@ -64,7 +64,8 @@ class Connection(asyncio.Protocol):
         try:
             if heard is not None:
                 return await self._done
-            return await asyncio.wait_for(self._done, EXCHANGE_S)
+            async with asyncio.timeout(EXCHANGE_S):
+                return await self._done
         except BaseException:
             self.close()
             raise
@@ -204,8 +205,8 @@ class Line:
                 return connection
         loop = asyncio.get_running_loop()
         try:
-            opening = loop.create_connection(Connection, self._host, self._port)
-            _, made = await asyncio.wait_for(opening, EXCHANGE_S)
+            async with asyncio.timeout(EXCHANGE_S):
+                _, made = await loop.create_connection(Connection, self._host, self._port)
         except OSError as error:
             raise Lost(str(error)) from error
         return made
