@@ -1,24 +1,17 @@
 """Child processes that die with their parent, write their output to files, and are kept running."""
 
-import ctypes
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+from core.process.parent_death import die_with_parent
+from standalone.forks import Fork
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 HEALTHY_AFTER_S = 60.0  # a child that lived so long starts its back-off anew
-
-
-def die_with_parent() -> None:
-    """Make the kernel send SIGTERM to this process when its parent is gone (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass
@@ -26,14 +19,15 @@ class Child:
     """One process to keep running; its standard output and error go to `log`, appended."""
 
     name: str
-    command: Sequence[str]
+    command: Sequence[str] | Callable[[], object]
+    """Program and arguments, or a function that runs in a fork of this process."""
     environment: Mapping[str, str]
     log: Path
     inherited: Sequence[int] = ()
     """Descriptors that the process inherits, each under its number."""
     stop_s: float = 10.0
     """Time after SIGTERM, in seconds, before the process is killed."""
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | Fork | None = None
     started_at: float = 0.0
     pause_s: float = FIRST_PAUSE_S
     restarts: int = field(default=0)
@@ -42,16 +36,21 @@ class Child:
         """Start it; its parent is the calling thread's process."""
         # As root a log that others may write must not be followed: the folder is ours alone (0700).
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                self.command,
-                env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
-                pass_fds=self.inherited,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,
-                start_new_session=True,  # Ctrl-C in the terminal is for the supervisor alone
-            )
+            if callable(self.command):
+                self.process = Fork(
+                    f"ty-{self.name}", self.command, self.environment, log.fileno(), self.inherited
+                )
+            else:
+                self.process = subprocess.Popen(
+                    self.command,
+                    env={**os.environ, **self.environment},
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=self.inherited,
+                    stdout=log,
+                    stderr=log,
+                    preexec_fn=die_with_parent,
+                    start_new_session=True,  # Ctrl-C in the terminal is for the supervisor alone
+                )
         self.started_at = time.monotonic()
 
     def is_running(self) -> bool:

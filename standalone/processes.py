@@ -9,18 +9,25 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import httpx2
 
+from api.main import main as api
+from scheduler.main import main as scheduler
 from standalone import valkey
 from standalone.children import Child
 from standalone.data_directory import DataDirectory
+from worker.main import main as worker
 
 FIRST_PORT, PORTS_TRIED = 8471, 50
 BACKLOG = 2048
 READY_DEADLINE_S = 60.0
-LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 0.05
+MAINS: dict[str, Callable[[], object]] = {
+    "api": api,
+    "scheduler": scheduler,
+    "worker": lambda: worker([]),
+}
 
 
 class StartFailed(Exception):
@@ -86,8 +93,11 @@ class Processes:
         )
 
 
-def describe(data: DataDirectory, listener: socket.socket) -> Processes:
-    """The processes of the platform in `data`, none of them started; the API serves `listener`."""
+def describe(data: DataDirectory, listener: socket.socket, *, forked: bool = False) -> Processes:
+    """The processes of the platform in `data`, none of them started; the API serves `listener`.
+
+    With `forked` they are forks of the caller's process, else programs of their own.
+    """
     host, port = listener.getsockname()
     url = f"http://{host}:{port}"
     redis_url = valkey.url(data.path)
@@ -95,11 +105,15 @@ def describe(data: DataDirectory, listener: socket.socket) -> Processes:
         "TRAINYARD_DATABASE_URL": data.database_url,
         "TRAINYARD_REDIS_URL": redis_url,
     }
+
+    def child(name: str, environment: dict[str, str], inherited: Sequence[int] = ()) -> Child:
+        command = MAINS[name] if forked else _program(name)
+        return Child(name, command, environment, data.logs / f"{name}.log", inherited)
+
     return Processes(
         valkey=Child("valkey", valkey.command(data.path), {}, data.logs / "valkey.log"),
-        api=_python_child(
+        api=child(
             "api",
-            data.logs,
             {
                 **shared,
                 "TRAINYARD_STORE": str(data.store),
@@ -109,10 +123,9 @@ def describe(data: DataDirectory, listener: socket.socket) -> Processes:
             },
             inherited=[listener.fileno()],
         ),
-        scheduler=_python_child("scheduler", data.logs, shared),
-        worker=_python_child(
+        scheduler=child("scheduler", shared),
+        worker=child(
             "worker",
-            data.logs,
             {
                 "TRAINYARD_API_URL": url,
                 "TRAINYARD_REDIS_URL": redis_url,
@@ -177,9 +190,6 @@ def interrupt_on_signals(stop: threading.Event) -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
-def _python_child(
-    name: str, logs: Path, environment: dict[str, str], inherited: Sequence[int] = ()
-) -> Child:
+def _program(name: str) -> list[str]:
     # -P: what lies in the folder where `up` was typed must not shadow a module.
-    command = [sys.executable, "-P", "-m", f"{name}.main"]
-    return Child(name, command, environment, logs / f"{name}.log", inherited)
+    return [sys.executable, "-P", "-m", f"{name}.main"]

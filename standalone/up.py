@@ -1,14 +1,16 @@
 """`trainyard up`: the whole platform in one data directory, until Ctrl-C."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 from sqlalchemy import select
 
-from api.sign_in.owner_links import is_password_missing, owner_link
+from api.sign_in.owner_links import OwnerLink, is_password_missing, owner_link
 from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
@@ -49,35 +51,39 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     data.create()
     lock = data.lock()
     data.address.unlink(missing_ok=True)  # a platform that was killed has left its own
-    database = Database(data.database_url)
-    upgrade(database)
+    with _opened(data) as database:
+        upgrade(database)
     listener = listen(port)
-    processes = describe(data, listener)
+    processes = describe(data, listener, forked=True)
+    gc.collect()
+    gc.freeze()  # a collection would write to every object, and a fork no longer share its page
     try:
-        processes.start(_enrolment(database, data))
+        processes.start(_enrolment(data))
         data.write_private(data.address, processes.url)
         if port is None and listener.getsockname()[1] != FIRST_PORT:
             say(f"Port {FIRST_PORT} is in use; using {listener.getsockname()[1]}.")
-        _greet(database, data, processes, say)
+        _greet(data, processes, say)
         processes.keep_running(stop, say)
-        _save_jobs(database, data, processes, say)
+        _save_jobs(data, processes, say)
     finally:
         data.address.unlink(missing_ok=True)
         processes.stop()
         listener.close()
-        database.close()
         assert lock >= 0  # held until here
     say("Stopped. The next `trainyard up` continues where this one ended.")
 
 
-def _greet(database: Database, data: DataDirectory, processes: Processes, say: Say) -> None:
+def _opened(data: DataDirectory) -> "closing[Database]":
+    """The database for one `with`: no connection may be open when a process is forked."""
+    return closing(Database(data.database_url))
+
+
+def _greet(data: DataDirectory, processes: Processes, say: Say) -> None:
     say(f"Trainyard is up at {processes.url}")
     say(f"Data and logs are in {data.path}")
     if data.first_start.exists():
         say(f"Create the first administrator: {data.first_start.read_text().strip()}")
-    elif is_password_missing(database):
-        link = owner_link(database, url=processes.url, actor=ACTOR)
-        assert link is not None
+    elif link := _way_in(data, processes):
         say(f"Sign in as {link.name}, once, within an hour: {link.url}")
         say(
             "Set a password on your account page. For another link: trainyard "
@@ -91,9 +97,17 @@ def _greet(database: Database, data: DataDirectory, processes: Processes, say: S
     say("Ctrl-C saves the running jobs and stops; the next `trainyard up` resumes them.")
 
 
-def _enrolment(database: Database, data: DataDirectory) -> str:
+def _way_in(data: DataDirectory, processes: Processes) -> OwnerLink | None:
+    """A link for the administrator; None once there is a password."""
+    with _opened(data) as database:
+        if not is_password_missing(database):
+            return None
+        return owner_link(database, url=processes.url, actor=ACTOR)
+
+
+def _enrolment(data: DataDirectory) -> str:
     """A single-use token for this machine's worker; empty if it is enrolled already."""
-    with database.write() as session:
+    with _opened(data) as database, database.write() as session:
         known = session.scalars(select(Node).where(Node.name == LOCAL_NODE)).first()
         if known is not None and any(data.node.glob("identity*")):
             return ""
@@ -107,9 +121,14 @@ def _enrolment(database: Database, data: DataDirectory) -> str:
         return secret
 
 
-def _save_jobs(database: Database, data: DataDirectory, processes: Processes, say: Say) -> None:
+def _save_jobs(data: DataDirectory, processes: Processes, say: Say) -> None:
     """Ask every running job for a checkpoint, wait until all have stopped and are queued again."""
     processes.scheduler.stop()  # or it would start them again
+    with _opened(data) as database:
+        _save(database, data, say)
+
+
+def _save(database: Database, data: DataDirectory, say: Say) -> None:
     bell = Doorbell(valkey.url(data.path))
     with database.write() as session:
         live = session.scalars(select(Job).where(Job.state.in_(LIVE_JOB))).all()

@@ -22,8 +22,8 @@ from starlette.testclient import TestClient
 
 from core.database.database import Database
 from core.database.schema import upgrade
+from core.process.parent_death import die_with_parent
 from standalone import valkey
-from standalone.children import die_with_parent
 from tests.postgresql import running_server
 from tests.running import Running, running_platform
 

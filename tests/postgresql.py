@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psycopg
 
-from worker.ranks.process_tree import die_with_parent
+from core.process.parent_death import die_with_parent
 
 START_DEADLINE_S = 30
 MEMORY = Path("/dev/shm")

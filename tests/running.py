@@ -156,10 +156,9 @@ class Running:
 
     def _child(self, name: str) -> psutil.Process | None:
         assert self.up is not None
-        wanted = "valkey.sock" if name == "valkey" else f"{name}.main"
         for child in psutil.Process(self.up.pid).children():
             try:
-                if any(wanted in part for part in child.cmdline()):
+                if is_named(child, name):
                     return child
             except psutil.NoSuchProcess:
                 continue
@@ -171,6 +170,13 @@ class Running:
             return Path(process.cwd()).is_relative_to(folder)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return False
+
+
+def is_named(child: psutil.Process, name: str) -> bool:
+    """Whether a child of `up` is its valkey, api, scheduler or worker."""
+    if name == "valkey":
+        return any("valkey.sock" in part for part in child.cmdline())
+    return bool(child.name() == f"ty-{name}")
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from standalone.children import Child
 from standalone.data_directory import DataDirectory
 from standalone.processes import answers, describe, listen
 from tests.postgresql import Server
-from tests.running import ADMIN, running_platform, wait_for
+from tests.running import ADMIN, is_named, running_platform, wait_for
 
-LOOK_EVERY_S = 0.25  # standalone.processes: how soon an ended process is seen
+LOOK_EVERY_S = 0.05  # standalone.processes: how soon an ended process is seen
 
 
 @dataclass
@@ -159,9 +159,8 @@ def _first_administrator(url: str, data: DataDirectory) -> str:
 
 
 def _named(child: psutil.Process) -> str:
-    words = " ".join(child.cmdline())
     names = ("valkey", "api", "scheduler", "worker")
-    return next((name for name in names if f"{name}.main" in words or f"{name}.sock" in words), "")
+    return next((name for name in names if is_named(child, name)), "")
 
 
 def _family(process: psutil.Process) -> list[psutil.Process]:

@@ -11,10 +11,10 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from core.process.parent_death import die_with_parent
 from strategies.plan.trust.preflight_report import Report
 from worker.boot import cores
 from worker.ranks.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
-from worker.ranks.process_tree import die_with_parent
 from worker.shipping.inventory import list_gpus
 
 NOT_STARTED, INTERRUPTED = 1, 130

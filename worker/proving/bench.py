@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from core.process.parent_death import die_with_parent
 from core.spec.spec import Launcher
 from core.wire.messages import ExitRecord, Inventory
 from strategies.plan.hardware import Hardware
@@ -37,7 +38,6 @@ from worker.gpus.node_gpus import NodeGpus
 from worker.preparing.preflight import environment, torchrun
 from worker.proving.finding import Failed, OutOfTime, Skipped
 from worker.ranks.ending import end_tree
-from worker.ranks.process_tree import die_with_parent
 from worker.ranks.spawners import Spawners
 
 TRAINER = "strategies.train.main"

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from core.process.parent_death import die_with_parent
 from worker.attempts import Attempt, StartFile
 from worker.ranks.judge import RankError, RankEvidence, codes_in_report
-from worker.ranks.process_tree import MARK, descendants, die_with_parent, is_running
+from worker.ranks.process_tree import MARK, descendants, is_running
 from worker.ranks.tracebacks import abort_error
 from worker.scripts.resource_limits import ResourceLimits
 

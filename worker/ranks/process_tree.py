@@ -21,24 +21,15 @@ from pathlib import Path
 MARK = "TRAINYARD_ATTEMPT"
 LEAF = "trainyard-worker"  # cgroup of the worker beside those of its attempts
 MADE = re.compile(rf"/trainyard-[0-9a-f]{{12}}(?=/|$)|/{LEAF}$")
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_CHILD_SUBREAPER = 36
 KILL_AGAIN_EVERY_S = 0.02
 ZOMBIE_STATES = (b"Z", b"X", b"x")
 
 
-def die_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send `number` to this process when its parent ends."""
-    _prctl(PR_SET_PDEATHSIG, number)
-
-
 def adopt_orphans() -> None:
     """Make this process the parent of the orphans among its descendants."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Cgroup:

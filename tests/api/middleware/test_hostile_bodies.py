@@ -19,8 +19,8 @@ import pytest
 from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
+from core.process.parent_death import die_with_parent
 from core.tables.kinds import LinkKind, Role
-from standalone.children import die_with_parent
 from tests.api.conftest import add_person
 from tests.api.shapes import INVENTORY, heartbeat, job_spec
 from tests.running import own_port, wait_for

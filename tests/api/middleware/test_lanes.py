@@ -29,8 +29,8 @@ from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.policy.grid import HOUR, hour_ceiling
+from core.process.parent_death import die_with_parent
 from core.tables.kinds import LinkKind, Role
-from standalone.children import die_with_parent
 from tests.api.conftest import NOWHERE, add_person, running_world
 from tests.api.shapes import INVENTORY, heartbeat
 from tests.running import own_port, wait_for
