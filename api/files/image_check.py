@@ -5,8 +5,8 @@ from pathlib import Path
 from api.files.schemas import DatasetImages
 from core.base.errors import BadRequest
 from core.tables.base import Document
-from strategies.plan.data.corpus import BadData
 from strategies.plan.data.images import ArchiveContents, check
+from strategies.plan.data.reading import BadData
 
 MOST_UNPACKED = 8  # times the largest upload: MNIST packs to a fifth of its size
 

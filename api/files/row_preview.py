@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from api.files.schemas import RowPreview
 from core.base.errors import BadRequest
 from strategies.plan.built_in.datasets import DatasetFormat
-from strategies.plan.data.corpus import BadData, documents
 from strategies.plan.data.hf_tokenizer import HuggingFace
+from strategies.plan.data.reading import BadData, documents
 from strategies.plan.data.rows import Row, Text, WrongRow, row_from
 from strategies.plan.data.tables import NoTables
 

@@ -14,7 +14,7 @@ import structlog
 
 from core.states import Outcome
 from core.wire.messages import FileRef, InputFiles
-from strategies.plan.data.corpus import BadData
+from strategies.plan.data.reading import BadData
 from worker.api_client import ApiClient, DamagedFile, RequestRefused, Unreachable
 from worker.scripts.idx_files import write_idx
 from worker.scripts.inputs import InputMount, file_entry, folder_entry, let_read, mount_of

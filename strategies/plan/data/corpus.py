@@ -6,7 +6,6 @@ folder for later runs. Torch-free.
 """
 
 import array
-import codecs
 import fcntl
 import hashlib
 import json
@@ -23,9 +22,9 @@ import numpy.typing as npt
 from strategies.plan.built_in.datasets import DatasetFormat as Format
 from strategies.plan.data.hf_tokenizer import HuggingFace
 from strategies.plan.data.joined import joined
-from strategies.plan.data.rows import Row, Text, WrongRow, row_from
+from strategies.plan.data.reading import BadData, pieces_of_text, rows, shards_of, whole_lines
+from strategies.plan.data.rows import Row, Text, WrongRow
 from strategies.plan.data.stored_tokenizer import tokenizer_from
-from strategies.plan.data.tables import NoTables, table_rows
 from strategies.plan.data.tokens import Alphabet, Bytes, Flags, Tokenizer, Tokens
 from strategies.plan.hugging_face.hf_config import TOKENIZER_FILES
 from strategies.plan.spec import DataSpec
@@ -35,11 +34,6 @@ Integers = npt.NDArray[np.int64]
 
 CACHE_FORMAT = 1
 KEPT = 8  # datasets whose tokens stay in the cache: the most recently used ones
-PIECE_BYTES = 1 << 20  # read at a time, so that a large text never lies in memory as a whole
-
-
-class BadData(Exception):
-    """Dataset that cannot be trained on."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +77,6 @@ def open_corpus(
             f"data.vocabulary_size is {told:,}; make it {found:,} or more"
         )
     return corpus
-
-
-def shards_of(path: Path) -> list[Path]:
-    """Return the files of a dataset, sorted by their paths."""
-    if not path.is_dir():
-        return [path]
-    files = (file for file in path.rglob("*") if file.is_file())
-    return sorted(files, key=lambda file: file.relative_to(path).as_posix())
 
 
 @contextmanager
@@ -228,103 +214,3 @@ def read_tokens(folder: Path, format: Format) -> Corpus:
         tokenizer=tokenizer,
         learned=np.memmap(learned, dtype=np.bool_, mode="r") if learned.exists() else None,
     )
-
-
-def pieces_of_text(shards: Sequence[Path]) -> Iterator[str]:
-    """Yield a UTF-8 text in pieces, the same however it is divided into shards.
-
-    Raises BadData naming the first invalid byte.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    before, piece = 0, b"-"
-    pieces = pieces_of_bytes(shards)
-    while piece:
-        piece = next(pieces, b"")
-        unfinished = len(decoder.getstate()[0])  # a character may lie across two pieces
-        try:
-            yield decoder.decode(piece, final=not piece)
-        except UnicodeDecodeError as error:
-            raise BadData(
-                f"{byte_place(shards, before - unfinished + error.start)} "
-                f"(0x{error.object[error.start]:02x}) is not valid UTF-8; save the text "
-                "as UTF-8, or use tokenizer bytes"
-            ) from error
-        before += len(piece)
-
-
-def pieces_of_bytes(shards: Sequence[Path]) -> Iterator[bytes]:
-    """Yield the bytes of all shards in pieces of PIECE_BYTES, the last one smaller."""
-    pending = bytearray()
-    for path in shards:
-        with path.open("rb") as file:
-            while piece := file.read(PIECE_BYTES - len(pending)):
-                pending += piece
-                if len(pending) == PIECE_BYTES:
-                    yield bytes(pending)
-                    pending.clear()
-    if pending:
-        yield bytes(pending)
-
-
-def byte_place(shards: Sequence[Path], at: int) -> str:
-    """Return the words for byte number `at` of all shards, counted in its own file."""
-    for path in shards:
-        size = path.stat().st_size
-        if at < size:
-            break
-        at -= size
-    return f"{file_words(path, shards)}byte {at:,} of {size:,}"
-
-
-def file_words(path: Path, shards: Sequence[Path]) -> str:
-    """Return the words that name a shard, nothing if it is the only one."""
-    if len(shards) == 1:
-        return ""
-    return f"{path.relative_to(os.path.commonpath([shard.parent for shard in shards]))} "
-
-
-def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
-    """Yield the same text in pieces that end at line ends."""
-    rest = ""
-    for piece in pieces:
-        lines, end, rest_of_line = (rest + piece).rpartition("\n")
-        rest = rest_of_line
-        if end:
-            yield lines + end
-    yield rest
-
-
-def rows(shards: Sequence[Path], format: Format) -> Iterator[tuple[str, Row]]:
-    """Yield the place and row of every line, or row of a table, that is not blank.
-
-    Raises BadData naming the place of a bad one.
-    """
-    for path in shards:
-        file = file_words(path, shards)
-        try:
-            for place, document in documents(path, format, file):
-                try:
-                    yield place, row_from(document)
-                except WrongRow as error:
-                    raise BadData(f"{place} {error}") from error
-        except NoTables as error:
-            raise BadData(f"{file or 'the dataset '}{error}") from error
-
-
-def documents(path: Path, format: Format, file: str) -> Iterator[tuple[str, object]]:
-    """Yield the place and content of each line or row of one file; `file` begins every place.
-
-    Raises BadData, NoTables.
-    """
-    if format in ("parquet", "arrow"):
-        for number, fields in table_rows(path, format):
-            yield f"{file}row {number}", fields
-        return
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield f"{file}line {number}", json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise BadData(f"{file}line {number} is not JSON: {error}") from error

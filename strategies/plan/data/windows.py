@@ -7,7 +7,8 @@ from decimal import Decimal
 
 import numpy as np
 
-from strategies.plan.data.corpus import BadData, Corpus, Integers
+from strategies.plan.data.corpus import Corpus, Integers
+from strategies.plan.data.reading import BadData
 from strategies.plan.shapes import tokens_per_sample
 from strategies.plan.spec import DataSpec
 from strategies.plan.words import counted

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
-from strategies.plan.data.corpus import BadData, Integers, open_corpus, shards_of
+from strategies.plan.data.corpus import Integers, open_corpus
 from strategies.plan.data.images import Images, open_images
 from strategies.plan.data.mixture import MixedWindows
+from strategies.plan.data.reading import BadData, shards_of
 from strategies.plan.data.windows import TokenWindows, Windows, cut
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import RunPlan

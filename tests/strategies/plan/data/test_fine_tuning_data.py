@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from strategies.plan.data.corpus import whole_lines
 from strategies.plan.data.hf_tokenizer import HuggingFace
+from strategies.plan.data.reading import whole_lines
 from strategies.plan.data.rows import Chat, Completion, Message, Text, WrongRow, row_from
 from strategies.plan.data.stored_tokenizer import tokenizer_from
 from strategies.plan.data.tokens import Bytes

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strategies.plan.data.corpus import BadData, open_corpus
+from strategies.plan.data.corpus import open_corpus
 from strategies.plan.data.joined import Joined
+from strategies.plan.data.reading import BadData
 from strategies.plan.data.windows import DocumentWindows, TokenWindows, cut
 from strategies.plan.spec import DataSpec
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.plan.data.corpus import KEPT, PIECE_BYTES, open_corpus
+from strategies.plan.data.corpus import KEPT, open_corpus
+from strategies.plan.data.reading import PIECE_BYTES
 from strategies.plan.data.stored_tokenizer import tokenizer_from
 from strategies.plan.data.tokens import Bytes, Characters
 from strategies.plan.planner import Plan, plan
