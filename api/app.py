@@ -64,6 +64,7 @@ from api.policies import routes_windows as windows
 from api.scripts import routes as code_archives
 from api.scripts import routes_node_secrets as node_secrets
 from api.scripts import routes_secrets as user_secrets
+from api.sharing import routes as shares
 from api.sign_in import routes as sessions
 from api.sign_in import routes_invites as invites
 from api.sign_in import routes_oidc as oidc
@@ -110,6 +111,7 @@ ROUTERS = (
     uploads.router,
     tokenizers.router,
     code_archives.router,
+    shares.router,
     user_secrets.router,
     calendars.feed_router,
     calendars.router,

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import ColumnElement, Row, Select, literal, select
 from sqlalchemy.orm import Session
 
 from api.agendas.agenda_submission import AgendaBlock, PlannedItem
 from api.agendas.schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
 from api.web.identity import Person
+from api.web.owners import read_by
 from core.agendas.agenda import (
     Outlook,
     OutlookLine,
@@ -20,7 +21,7 @@ from core.agendas.words import rules, summary
 from core.base.errors import NotFound
 from core.spec.spec import JobSpec
 from core.tables.agendas import Agenda
-from core.tables.kinds import OnFailure
+from core.tables.kinds import OnFailure, SharedKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
@@ -80,10 +81,21 @@ def agendas_with_context() -> Select[Agenda, str, Lease, str, NodeClass]:
 
 
 def find_agenda(session: Session, agenda_id: str, person: Person) -> AgendaRow:
-    """Return an agenda that `person` may see. Somebody else's agenda is NotFound, except for
+    """Return an agenda that `person` may change. Somebody else's agenda is NotFound, except for
     staff."""
-    row = session.execute(agendas_with_context().where(Agenda.id == agenda_id)).one_or_none()
-    if row is None or not (row[0].user_id == person.id or person.is_staff):
+    return _required(session, agenda_id, (Agenda.user_id == person.id) | literal(person.is_staff))
+
+
+def find_readable_agenda(session: Session, agenda_id: str, person: Person) -> AgendaRow:
+    """Return an agenda that `person` may read. Raises NotFound."""
+    allowed = read_by(session, SharedKind.AGENDA, Agenda.user_id, Agenda.id, person)
+    return _required(session, agenda_id, allowed)
+
+
+def _required(session: Session, agenda_id: str, allowed: ColumnElement[bool]) -> AgendaRow:
+    query = agendas_with_context().where(Agenda.id == agenda_id, allowed)
+    row = session.execute(query).one_or_none()
+    if row is None:
         raise NotFound(f"You have no agenda {agenda_id!r}.")
     return row
 

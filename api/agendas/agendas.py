@@ -10,7 +10,13 @@ from api.agendas.agenda_submission import (
     PlannedItem,
     block_of_lease,
 )
-from api.agendas.agenda_views import agenda_views, agendas_with_context, find_agenda, plan_view
+from api.agendas.agenda_views import (
+    agenda_views,
+    agendas_with_context,
+    find_agenda,
+    find_readable_agenda,
+    plan_view,
+)
 from api.agendas.schemas import AgendaView, NewAgenda
 from api.files.storage_use import require_room
 from api.jobs.steering import want
@@ -18,7 +24,7 @@ from api.jobs.submission import check_queue, insert_job
 from api.web.bells import Bells
 from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
-from api.web.owners import of_whom
+from api.web.owners import listed
 from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
@@ -28,6 +34,7 @@ from core.base.ids import IdKind, new_id
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
+from core.tables.kinds import SharedKind
 from core.tables.leases import Lease
 
 
@@ -75,7 +82,9 @@ def list_agendas(
     after: str | None,
 ) -> Page[AgendaView]:
     """Return a page of agendas, newest first."""
-    query = agendas_with_context().where(of_whom(Agenda.user_id, user, person))
+    query = agendas_with_context().where(
+        listed(session, SharedKind.AGENDA, Agenda.user_id, Agenda.id, user, person)
+    )
     if lease:
         together = select(Lease.together).where(Lease.id == lease).scalar_subquery()
         query = query.where(or_(Lease.id == lease, Lease.together == together))
@@ -85,8 +94,9 @@ def list_agendas(
 
 
 def show_agenda(session: Session, agenda_id: str, person: Person) -> AgendaView:
-    """Return an agenda of this person. Raises NotFound."""
-    return _show(session, agenda_id, person, utc_now())
+    """Return an agenda that a person may read. Raises NotFound."""
+    row = find_readable_agenda(session, agenda_id, person)
+    return agenda_views(session, [row], now=utc_now())[0]
 
 
 def cancel_agenda(session: Session, bells: Bells, agenda_id: str, person: Person) -> AgendaView:

@@ -11,7 +11,7 @@ from api.files import resumable
 from api.files import store as storage
 from api.files.dataset_check import MAX_ERRORS
 from api.files.dataset_files import EXTENSIONS, files_of
-from api.files.owned import find_owned
+from api.files.owned import all_readable, find_owned
 from api.files.schemas import DatasetFile, DatasetImages, DatasetView, HubOrigin, NewDataset
 from api.files.storage_use import require_room
 from api.files.store import IncomingFile, Store, StoreEntry
@@ -24,9 +24,11 @@ from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict
 from core.base.ids import IdKind, new_id
+from core.sharing import end_sharing
 from core.spec.inputs import tree_listing
 from core.tables.base import Document
 from core.tables.files import Dataset, Upload
+from core.tables.kinds import SharedKind
 from core.wire.messages import FileRef
 from strategies.plan.built_in import digits
 from strategies.plan.built_in.datasets import BUILT_IN, DIGITS, prepare
@@ -35,12 +37,12 @@ from strategies.plan.built_in.datasets import BUILT_IN, DIGITS, prepare
 def list_datasets(
     session: Session, person: Person, process: Process, *, limit: int, after: str | None
 ) -> Page[DatasetView]:
-    """Return the built-in datasets, then a page of a person's own, newest first."""
-    query = select(Dataset).where(Dataset.user_id == person.id, Dataset.deleted_at.is_(None))
+    """Return the built-in datasets, then a page of those that a person may read, newest first."""
+    query = all_readable(session, Dataset, person)
     last = None if after in BUILT_IN else after
     rows = page(session, query, Dataset.id, after=last, limit=limit)
     built_in = [] if after else [built_in_view(process, name) for name in BUILT_IN]
-    data = built_in + [view(dataset) for (dataset,) in rows]
+    data = built_in + [view(dataset, owner) for dataset, owner in rows]
     return Page[DatasetView](data=data, has_more=rows.has_more)
 
 
@@ -49,6 +51,7 @@ def delete_dataset(
 ) -> None:
     """Mark a dataset as deleted, so that its name is free. Raises NotFound."""
     dataset = find_owned(session, Dataset, person, dataset_id)
+    end_sharing(session, SharedKind.DATASET, dataset.id)
     session.execute(
         update(Dataset)
         .where(Dataset.id == dataset.id)
@@ -82,7 +85,7 @@ def keep_dataset(
     session.flush()
     dataset = session.get(Dataset, dataset_id)
     assert dataset is not None
-    return view(dataset)
+    return view(dataset, person.name)
 
 
 def make_dataset(
@@ -114,7 +117,7 @@ def make_dataset(
             session.delete(file.upload)
         sent.remember(session, dataset_id)
     session.flush()
-    return view(session.get_one(Dataset, dataset_id))
+    return view(session.get_one(Dataset, dataset_id), person.name)
 
 
 def require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:
@@ -220,11 +223,12 @@ def insert_dataset(
     return dataset.id
 
 
-def view(dataset: Dataset) -> DatasetView:
+def view(dataset: Dataset, owner: str) -> DatasetView:
     """Return the view of an uploaded dataset."""
     return DatasetView(
         id=dataset.id,
         name=dataset.name,
+        owner=owner,
         built_in=False,
         format=dataset.format,
         size=dataset.size,
@@ -250,6 +254,7 @@ def built_in_view(process: Process, name: str) -> DatasetView:
     return DatasetView(
         id=name,
         name=name,
+        owner=None,
         built_in=True,
         format=BUILT_IN[name],
         size=size,

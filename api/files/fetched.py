@@ -93,7 +93,7 @@ def take_model(
         )
         sent.remember(session, model_id)
     session.flush()
-    return model_view(session, session.get_one(Model, model_id))
+    return model_view(session, session.get_one(Model, model_id), person)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def take_dataset(
         )
         sent.remember(session, dataset_id)
     session.flush()
-    return view(session.get_one(Dataset, dataset_id))
+    return view(session.get_one(Dataset, dataset_id), person.name)
 
 
 def _reports(

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from api.files import resumable
 from api.files import store as storage
 from api.files.model_check import ModelCheck
-from api.files.owned import find_owned
+from api.files.owned import all_readable, find_owned, show_readable
 from api.files.schemas import ModelFile, ModelOrigin, ModelView, NewModel
 from api.files.storage_use import require_room
 from api.files.store import Store, StoreEntry
@@ -20,9 +20,11 @@ from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
+from core.sharing import end_sharing, pass_on
 from core.tables.base import Document
 from core.tables.files import Model
 from core.tables.jobs import Job, JobInput
+from core.tables.kinds import SharedKind
 from strategies.plan.hugging_face.hf_config import parse_config
 from strategies.plan.shapes import count_parameters
 from strategies.plan.spec import ModelSpec
@@ -33,20 +35,23 @@ MOST_JOBS = 20  # named with a model
 def list_models(
     session: Session, person: Person, *, limit: int, after: str | None
 ) -> Page[ModelView]:
-    """Return a page of a person's models, newest first."""
-    query = select(Model).where(Model.user_id == person.id, Model.deleted_at.is_(None))
+    """Return a page of the models that a person may read, newest first."""
+    query = all_readable(session, Model, person)
     rows = page(session, query, Model.id, after=after, limit=limit)
-    return Page[ModelView](data=[_view(model) for (model,) in rows], has_more=rows.has_more)
+    data = [_view(model, owner, person) for model, owner in rows]
+    return Page[ModelView](data=data, has_more=rows.has_more)
 
 
 def show_model(session: Session, model_id: str, person: Person) -> ModelView:
-    """Return a model by id or name. Raises NotFound."""
-    return model_view(session, find_owned(session, Model, person, model_id))
+    """Return a model that a person may read. Raises NotFound."""
+    model, owner = show_readable(session, Model, person, model_id)
+    return _view(model, owner, person, used_by=_jobs_with(session, model, person))
 
 
 def delete_model(session: Session, _: Bells, model_id: str, person: Person) -> None:
     """Mark a model as deleted, so that its name is free. Raises NotFound."""
     model = find_owned(session, Model, person, model_id)
+    end_sharing(session, SharedKind.MODEL, model.id)
     session.execute(
         update(Model)
         .where(Model.id == model.id)
@@ -78,7 +83,7 @@ def keep_model(
         model_id = insert_model(session, person, check, files, name, version=version)
         sent.remember(session, model_id)
     session.flush()
-    return model_view(session, session.get_one(Model, model_id))
+    return model_view(session, session.get_one(Model, model_id), person)
 
 
 def make_model(
@@ -105,7 +110,7 @@ def make_model(
             session.delete(file.upload)
         sent.remember(session, model_id)
     session.flush()
-    return model_view(session, session.get_one(Model, model_id))
+    return model_view(session, session.get_one(Model, model_id), person)
 
 
 def require_any_room(process: Process, person: Person) -> None:
@@ -150,33 +155,47 @@ def insert_model(
         created_at=utc_now(),
     )
     session.add(model)
+    if version > 1:
+        earlier = (Model.user_id == person.id, Model.name == f"{name}@{version - 1}")
+        pass_on(
+            session,
+            SharedKind.MODEL,
+            session.scalars(select(Model.id).where(*earlier)).one(),
+            model.id,
+        )
     return model.id
 
 
-def model_view(session: Session, model: Model) -> ModelView:
-    """Return the view of one model, with the jobs that its owner submitted with it."""
+def model_view(session: Session, model: Model, owner: Person) -> ModelView:
+    """Return the view of a model for its owner."""
+    return _view(model, owner.name, owner, used_by=_jobs_with(session, model, owner))
+
+
+def _jobs_with(session: Session, model: Model, person: Person) -> Sequence[str]:
+    """Return the ids of the jobs that a person submitted with a model, newest first."""
     as_input = exists().where(JobInput.job_id == Job.id, JobInput.source_id == model.id)
-    jobs = session.scalars(
+    return session.scalars(
         select(Job.id)
-        .where(Job.user_id == model.user_id, or_(Job.model_id == model.id, as_input))
+        .where(Job.user_id == person.id, or_(Job.model_id == model.id, as_input))
         .order_by(Job.id.desc())
         .limit(MOST_JOBS)
-    )
-    return _view(model, used_by=list(jobs))
+    ).all()
 
 
-def _view(model: Model, *, used_by: Sequence[str] = ()) -> ModelView:
+def _view(model: Model, owner: str, person: Person, *, used_by: Sequence[str] = ()) -> ModelView:
     config = parse_config(model.config.encode())
     shape = config.model()
+    reference = model.name if model.user_id == person.id else f"{owner}/{model.name}"
     return ModelView(
         id=model.id,
         name=model.name,
+        owner=owner,
         architecture=config.architectures[0],
         parameters=count_parameters(shape, vocabulary=config.vocab_size),
         size=model.size,
         files=[ModelFile.model_validate(file) for file in model.files],
         has_tokenizer=model.has_tokenizer,
-        model=_spec_block(shape, model.name),
+        model=_spec_block(shape, reference),
         vocabulary_size=config.vocab_size,
         longest_sequence=config.window,
         version=model.version,

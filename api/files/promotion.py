@@ -55,7 +55,7 @@ def promote(
         )
         sent.remember(session, model_id)
     session.flush()
-    return model_view(session, session.get_one(Model, model_id))
+    return model_view(session, session.get_one(Model, model_id), person)
 
 
 def exported_files(session: Session, checkpoint: Checkpoint) -> Mapping[str, FileRef]:

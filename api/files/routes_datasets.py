@@ -12,7 +12,7 @@ from api.files import datasets, fetched
 from api.files.dataset_check import DatasetCheck
 from api.files.dataset_files import files_of
 from api.files.image_check import images_report
-from api.files.owned import find_owned
+from api.files.owned import show_readable
 from api.files.resumable import most_bytes
 from api.files.row_preview import first_rows
 from api.files.schemas import (
@@ -133,18 +133,19 @@ def take_fetched_dataset(
 def list_datasets(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[DatasetView]:
-    """Return the built-in datasets, then your own, newest first."""
+    """Return the built-in datasets, then your own and those shared with you, newest first."""
     with process.read() as session:
         return datasets.list_datasets(session, person, process, limit=limit, after=after)
 
 
 @router.get("/{dataset_id}", summary="Get a dataset")
 def get_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep) -> DatasetView:
-    """Return a dataset by id or name, with the results of its check."""
+    """Return a dataset that you may read, with the results of its check: by id, or one of your own
+    by name."""
     if dataset_id in BUILT_IN:
         return datasets.built_in_view(process, dataset_id)
     with process.read() as session:
-        return datasets.view(find_owned(session, Dataset, person, dataset_id))
+        return datasets.view(*show_readable(session, Dataset, person, dataset_id))
 
 
 @router.get("/{dataset_id}/preview", summary="Preview a dataset")
@@ -173,7 +174,10 @@ def preview_rows(
     process: ProcessDep,
     tokenizer: Annotated[
         str,
-        Query(max_length=128, description="`bytes`, or one of your tokenizers by name or id."),
+        Query(
+            max_length=128,
+            description="`bytes`, or one of your tokenizers by name, id or OWNER/NAME.",
+        ),
     ] = "bytes",
     count: Annotated[int, Query(ge=1, le=50)] = 5,
     max_tokens: Annotated[int, Query(ge=1, le=5000, description="Of each row.")] = 500,
@@ -236,7 +240,7 @@ def _first_file(process: Process, person: Person, dataset_id: str) -> tuple[Path
     if dataset_id in BUILT_IN:
         return prepare(dataset_id, store.root / "built-in"), BUILT_IN[dataset_id]
     with process.read() as session:
-        dataset = find_owned(session, Dataset, person, dataset_id)
+        dataset, _ = show_readable(session, Dataset, person, dataset_id)
     return store.open_path(files_of(dataset)[0].sha256), dataset.format
 
 
@@ -244,7 +248,7 @@ def _link_tokenizer(process: Process, person: Person, name: str, folder: Path) -
     """Fill a folder with a tokenizer's files. Raises NotFound."""
     store = process.service(Store)
     with process.read() as session:
-        found = find_owned(session, Tokenizer, person, name)
+        found, _ = show_readable(session, Tokenizer, person, name)
     for file in found.files:
         (folder / file["path"]).symlink_to(store.open_path(file["sha256"]).resolve())
 

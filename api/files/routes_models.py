@@ -97,14 +97,15 @@ def take_fetched_model(
 def list_models(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[ModelView]:
-    """Return your models, newest first."""
+    """Return your models and those shared with you, newest first."""
     with process.read() as session:
         return models.list_models(session, person, limit=limit, after=after)
 
 
 @router.get("/{model_id}", summary="One model")
 def get_model(model_id: PlainText, person: SignedIn, process: ProcessDep) -> ModelView:
-    """Return a model by id or name, with the fields that a spec needs to start from it."""
+    """Return a model that you may read, with the fields that a spec needs to start from it: by id,
+    or one of your own by name."""
     with process.read() as session:
         return models.show_model(session, model_id, person)
 

@@ -36,14 +36,14 @@ def promote_tokenizer(
 def list_tokenizers(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[TokenizerView]:
-    """Return your tokenizers, newest first."""
+    """Return your tokenizers and those shared with you, newest first."""
     with process.read() as session:
         return tokenizers.list_tokenizers(session, person, limit=limit, after=after)
 
 
 @router.get("/{tokenizer_id}", summary="Get a tokenizer")
 def get_tokenizer(tokenizer_id: PlainText, person: SignedIn, process: ProcessDep) -> TokenizerView:
-    """Return a tokenizer by id or name."""
+    """Return a tokenizer that you may read: by id, or one of your own by name."""
     with process.read() as session:
         return tokenizers.show_tokenizer(session, tokenizer_id, person)
 

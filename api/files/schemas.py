@@ -39,10 +39,12 @@ class HubOrigin(View):
 
 
 class DatasetView(View):
-    """A text, or images, that jobs can train on. Built-in datasets have no owner."""
+    """A text, or images, that jobs can train on."""
 
     id: str
     name: str
+    owner: str | None
+    """Name of its owner; null if it is built in. Jobs of others name it OWNER/NAME."""
     built_in: bool
     format: str
     size: int
@@ -206,6 +208,8 @@ class ModelView(View):
 
     id: str
     name: str
+    owner: str
+    """Name of its owner. Jobs of others name it OWNER/NAME."""
     architecture: str
     """Architecture as named in the model's config.json."""
     parameters: int
@@ -233,6 +237,8 @@ class TokenizerView(View):
 
     id: str
     name: str
+    owner: str
+    """Name of its owner. Jobs of others name it OWNER/NAME."""
     vocabulary_size: int
     """Number of tokens; `data.vocabulary_size` of a job, if that leaves it open."""
     size: int

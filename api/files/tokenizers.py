@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from api.files import resumable
 from api.files import store as storage
-from api.files.owned import find_owned
+from api.files.owned import all_readable, find_owned, show_readable
 from api.files.schemas import ModelFile, NewTokenizer, TokenizerOfJob, TokenizerView
 from api.files.store import Store
 from api.files.tokenizer_check import vocabulary_size
@@ -21,8 +21,10 @@ from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict, NotFound
 from core.base.ids import IdKind, new_id
+from core.sharing import end_sharing
 from core.tables.files import Artifact, StoredFile, Tokenizer
 from core.tables.jobs import Job
+from core.tables.kinds import SharedKind
 from core.wire.messages import FileRef
 from strategies.plan.hugging_face.hf_config import TOKENIZER, TOKENIZER_FILES
 
@@ -30,20 +32,21 @@ from strategies.plan.hugging_face.hf_config import TOKENIZER, TOKENIZER_FILES
 def list_tokenizers(
     session: Session, person: Person, *, limit: int, after: str | None
 ) -> Page[TokenizerView]:
-    """Return a page of a person's tokenizers, newest first."""
-    query = select(Tokenizer).where(Tokenizer.user_id == person.id, Tokenizer.deleted_at.is_(None))
+    """Return a page of the tokenizers that a person may read, newest first."""
+    query = all_readable(session, Tokenizer, person)
     rows = page(session, query, Tokenizer.id, after=after, limit=limit)
-    return Page[TokenizerView](data=[view(one) for (one,) in rows], has_more=rows.has_more)
+    return Page[TokenizerView](data=[view(*row) for row in rows], has_more=rows.has_more)
 
 
 def show_tokenizer(session: Session, tokenizer_id: str, person: Person) -> TokenizerView:
-    """Return a tokenizer by id or name. Raises NotFound."""
-    return view(find_owned(session, Tokenizer, person, tokenizer_id))
+    """Return a tokenizer that a person may read. Raises NotFound."""
+    return view(*show_readable(session, Tokenizer, person, tokenizer_id))
 
 
 def delete_tokenizer(session: Session, _: Bells, tokenizer_id: str, person: Person) -> None:
     """Mark a tokenizer as deleted, so that its name is free. Raises NotFound."""
     found = find_owned(session, Tokenizer, person, tokenizer_id)
+    end_sharing(session, SharedKind.TOKENIZER, found.id)
     found.deleted_at = utc_now()
     found.name = f"{found.name} (deleted {found.id})"
 
@@ -73,7 +76,7 @@ def make_tokenizer(
             session.delete(file.upload)
         sent.remember(session, made)
     session.flush()
-    return view(session.get_one(Tokenizer, made))
+    return view(session.get_one(Tokenizer, made), person.name)
 
 
 def take_from_job(
@@ -104,7 +107,7 @@ def take_from_job(
         made = _insert(session, person, asked.name, files, size, job_id=job.id)
         sent.remember(session, made)
     session.flush()
-    return view(session.get_one(Tokenizer, made))
+    return view(session.get_one(Tokenizer, made), person.name)
 
 
 def _of_job(session: Session, job: Job) -> Mapping[str, FileRef]:
@@ -157,11 +160,12 @@ def _insert(
     return tokenizer.id
 
 
-def view(tokenizer: Tokenizer) -> TokenizerView:
+def view(tokenizer: Tokenizer, owner: str) -> TokenizerView:
     """Return the view of a tokenizer."""
     return TokenizerView(
         id=tokenizer.id,
         name=tokenizer.name,
+        owner=owner,
         vocabulary_size=tokenizer.vocabulary_size,
         size=tokenizer.size,
         files=[ModelFile.model_validate(file) for file in tokenizer.files],

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.files.dataset_files import files_of
-from api.files.owned import Owned
+from api.files.owned import Owned, find_readable, reference
 from api.jobs.schemas import JobInputView
 from core.base.errors import BadRequest
 from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
@@ -147,14 +147,16 @@ def _dataset(session: Session, one: Input, param: str, user_id: str) -> Resolved
             code="built_in_dataset",
             param=param,
         )
-    found = _owned(session, Dataset, one, param, user_id)
-    return ResolvedInput(one.kind, one.inner_name, found.id, found.name, files_of(found))
+    found = _found(session, Dataset, one, param, user_id)
+    source = reference(session, found, user_id)
+    return ResolvedInput(one.kind, one.inner_name, found.id, source, files_of(found))
 
 
 def _model(session: Session, one: Input, param: str, user_id: str) -> ResolvedInput:
-    found = _owned(session, Model, one, param, user_id)
+    found = _found(session, Model, one, param, user_id)
     files = [FileRef.model_validate(file) for file in found.files]
-    return ResolvedInput(one.kind, one.inner_name, found.id, found.name, files)
+    source = reference(session, found, user_id)
+    return ResolvedInput(one.kind, one.inner_name, found.id, source, files)
 
 
 def _checkpoint(session: Session, one: Input, param: str, user_id: str) -> ResolvedInput:
@@ -187,13 +189,11 @@ FINDERS = {
 }
 
 
-def _owned(session: Session, table: type[Owned], one: Input, param: str, user_id: str) -> Owned:
-    """Return the user's dataset or model of this name or id."""
-    own = table.user_id == user_id, table.deleted_at.is_(None)
-    found = session.scalars(
-        select(table).where(*own, (table.name == one.source) | (table.id == one.source))
-    ).first()
+def _found(session: Session, table: type[Owned], one: Input, param: str, user_id: str) -> Owned:
+    """Return the dataset or model that the user may read by this name or id."""
+    found = find_readable(session, table, user_id, one.source)
     if found is None:
+        own = table.user_id == user_id, table.deleted_at.is_(None)
         names = session.scalars(
             select(table.name).where(*own).order_by(table.name).limit(MOST_LISTED + 1)
         ).all()

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
+from api.files.owned import find_readable
 from api.files.storage_use import require_room
 from api.jobs.forks import find_fork, insert_fork
 from api.jobs.inputs import (
@@ -328,17 +329,11 @@ def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 
 
 
 def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName) -> str | None:
-    """Return the id of the user's dataset with this name or id, which `model` can read; None for a
-    built-in dataset."""
+    """Return the id of a dataset that the user may read, and `model` can; None for a built-in
+    dataset."""
     if name in BUILT_IN:
         return None
-    found = session.execute(
-        select(Dataset.id, Dataset.format).where(
-            Dataset.user_id == user_id,
-            Dataset.deleted_at.is_(None),
-            (Dataset.name == name) | (Dataset.id == name),
-        )
-    ).first()
+    found = find_readable(session, Dataset, user_id, name)
     if found is None:
         raise BadRequest(
             f"data.dataset: you have no dataset {name!r}. Upload it first, or use a built-in "
@@ -353,11 +348,11 @@ def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName)
             code="wrong_dataset",
             param="data.dataset",
         )
-    return str(found.id)
+    return found.id
 
 
 class FoundModel(NamedTuple):
-    """A user's model."""
+    """A model that a user may read."""
 
     id: str
     dtype: FrozenDtype | None
@@ -365,18 +360,14 @@ class FoundModel(NamedTuple):
 
 
 def find_model(session: Session, spec: JobSpec, *, user_id: str) -> FoundModel | None:
-    """Return the user's model with this name or id; None if the spec names none, or a
-    model of the hub. Raises BadRequest if the spec has another shape than the model."""
+    """Return the model that the spec names; None if it names none, or a model of the hub.
+
+    Raises BadRequest if the user may read no such model, or the spec has another shape.
+    """
     name = spec.model.checkpoint
     if name is None or name.startswith(HUB) or spec.model.name is not ModelName.LLAMA:
         return None  # a rule tells those who ask for a checkpoint of something else
-    found = session.execute(
-        select(Model.id, Model.config, Model.has_tokenizer).where(
-            Model.user_id == user_id,
-            Model.deleted_at.is_(None),
-            (Model.name == name) | (Model.id == name),
-        )
-    ).first()
+    found = find_readable(session, Model, user_id, name)
     if found is None:
         raise BadRequest(
             f"model.checkpoint: you have no model {name!r}. Upload it first (trainyard models "
@@ -400,22 +391,17 @@ def find_model(session: Session, spec: JobSpec, *, user_id: str) -> FoundModel |
             code="no_tokenizer",
             param="data.tokenizer",
         )
-    return FoundModel(str(found.id), config.stored_dtype)
+    return FoundModel(found.id, config.stored_dtype)
 
 
 def with_tokenizer(session: Session, spec: JobSpec, *, user_id: str) -> tuple[str, JobSpec]:
-    """Return the id of the user's tokenizer that the spec names, and the spec with its vocabulary.
+    """Return the id of the tokenizer that the spec names, and the spec with its vocabulary.
 
     Raises BadRequest if there is none, or the spec gives a smaller vocabulary.
     """
     name, told = spec.data.tokenizer_name, spec.data.vocabulary_size
-    found = session.execute(
-        select(Tokenizer.id, Tokenizer.vocabulary_size).where(
-            Tokenizer.user_id == user_id,
-            Tokenizer.deleted_at.is_(None),
-            (Tokenizer.name == name) | (Tokenizer.id == name),
-        )
-    ).first()
+    assert name is not None
+    found = find_readable(session, Tokenizer, user_id, name)
     if found is None:
         raise BadRequest(
             f"data.tokenizer_name: you have no tokenizer {name!r}. `trainyard tokenizers` trains, "
@@ -432,7 +418,7 @@ def with_tokenizer(session: Session, spec: JobSpec, *, user_id: str) -> tuple[st
         )
     size = told or found.vocabulary_size
     data = spec.data.model_copy(update={"vocabulary_size": size})
-    return str(found.id), spec.model_copy(update={"data": data})
+    return found.id, spec.model_copy(update={"data": data})
 
 
 def with_frozen_dtype(spec: JobSpec, dtype: FrozenDtype | None) -> JobSpec:

@@ -28,13 +28,16 @@ from api.watching.curves import series_view
 from api.web import audit
 from api.web.bells import Bells
 from api.web.identity import Person
+from api.web.owners import read_by
 from api.web.paging import cut
 from api.web.schemas import EventView, Page
 from core.base.errors import BadRequest, Conflict, NotFound
 from core.leases.situation import lock_user
 from core.policy.words import lease_text
+from core.sharing import end_sharing, may_read, reader_of
 from core.tables.files import Artifact, Checkpoint, Report
 from core.tables.jobs import Attempt, AttemptPart, Event, Job
+from core.tables.kinds import SharedKind
 from core.tables.leases import Lease
 from core.tables.people import User
 
@@ -54,15 +57,17 @@ def add_report(session: Session, _: Bells, person: Person, *, report: Report) ->
 def list_reports(
     session: Session, person: Person, *, limit: int, after: str | None
 ) -> Page[ReportLine]:
-    """Return a page of a person's reports, newest first."""
+    """Return a page of the reports of a person and those shared with them, newest first."""
+    reader = reader_of(session, person.id)  # staff too: all reports of everybody are no list
+    allowed = may_read(reader, SharedKind.REPORT, Report.user_id, Report.sha256)
     query = (
         select(Report.sha256, Report.title, User.name, Report.made_at)
         .join(User, User.id == Report.user_id)
-        .where(Report.user_id == person.id, Report.deleted_at.is_(None))
+        .where(allowed, Report.deleted_at.is_(None))
         .order_by(Report.made_at.desc(), Report.sha256)
     )
     if after:
-        query = query.where(_is_after(session, after, person))
+        query = query.where(_is_after(session, after, allowed))
     rows = cut(session, query, limit=limit)
     lines = [
         ReportLine(sha256=hash_, title=title, user=name, made_at=made_at)
@@ -92,13 +97,15 @@ def delete_report(
         raise NotFound(f"You have no report with the hash {sha256!r}.")
     if report.deleted_at is None:
         report.title, report.content, report.deleted_at = "", "", now
+        end_sharing(session, SharedKind.REPORT, sha256)
         audit.record(session, person.id, "report.delete", sha256, now=now)
 
 
 def find_report(session: Session, sha256: str, person: Person) -> Report:
-    """Return a report of this person, or for staff any. Raises NotFound."""
-    report = session.get(Report, sha256)
-    if report is None or not (report.user_id == person.id or person.is_staff):
+    """Return a report that a person may read. Raises NotFound."""
+    allowed = read_by(session, SharedKind.REPORT, Report.user_id, Report.sha256, person)
+    report = session.scalars(select(Report).where(Report.sha256 == sha256, allowed)).one_or_none()
+    if report is None:
         raise NotFound(f"There is no report with the hash {sha256!r}.")
     if report.deleted_at is not None:
         raise NotFound(f"This report was deleted on {report.deleted_at:%Y-%m-%d}.")
@@ -135,12 +142,12 @@ def _require_room(session: Session, person: Person) -> None:
         )
 
 
-def _is_after(session: Session, sha256: str, person: Person) -> ColumnElement[bool]:
+def _is_after(session: Session, sha256: str, allowed: ColumnElement[bool]) -> ColumnElement[bool]:
     """Select what comes after a report in the list; reports of the same moment are ordered by
     hash."""
-    last = session.get(Report, sha256)
-    if last is None or last.user_id != person.id:
-        raise BadRequest(f"{sha256!r} is not the hash of one of your reports.", param="after")
+    last = session.scalars(select(Report).where(Report.sha256 == sha256, allowed)).one_or_none()
+    if last is None:
+        raise BadRequest(f"{sha256!r} is not the hash of a report in this list.", param="after")
     same_moment = and_(Report.made_at == last.made_at, Report.sha256 > last.sha256)
     return or_(Report.made_at < last.made_at, same_moment)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Select, insert, select
+from sqlalchemy import ColumnElement, Select, insert, literal, select
 from sqlalchemy.orm import Session
 
 from api.files.storage_use import require_room
@@ -16,7 +16,7 @@ from api.studies.study_submission import StudySpecs, Variant
 from api.web.bells import Bells
 from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
-from api.web.owners import of_whom
+from api.web.owners import listed, read_by
 from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
@@ -26,6 +26,7 @@ from core.jobs.jobs_in_order import jobs_in_order
 from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.states import TERMINAL_JOB, Desired, JobState
 from core.tables.jobs import Job, Study, StudyJob
+from core.tables.kinds import SharedKind
 from core.tables.people import User
 from strategies.plan.planner import Plan
 from strategies.plan.trust.scaling import StudyRun, label_of, measure, summary
@@ -68,7 +69,9 @@ def list_studies(
     session: Session, person: Person, user: str | None, *, limit: int, after: str | None
 ) -> Page[StudyView]:
     """Return a page of studies, newest first."""
-    query = _studies().where(of_whom(Study.user_id, user, person))
+    query = _studies().where(
+        listed(session, SharedKind.STUDY, Study.user_id, Study.id, user, person)
+    )
     rows = page(session, query, Study.id, after=after, limit=limit)
     jobs = jobs_in_order(session, StudyJob.study_id, [study.id for study, _ in rows])
     views = [_study_view(study, owner, jobs[study.id]) for study, owner in rows]
@@ -76,8 +79,8 @@ def list_studies(
 
 
 def show_report(session: Session, study_id: str, person: Person) -> StudyReport:
-    """Return a study of this person with its results so far. Raises NotFound."""
-    study, owner = _find(session, study_id, person)
+    """Return a study that a person may read with its results so far. Raises NotFound."""
+    study, owner = _find_readable(session, study_id, person)
     jobs = jobs_in_order(session, StudyJob.study_id, [study.id])[study.id]
     unread = next((job for job in jobs if not (_spec(job) and _plan(job))), None)
     runs = [] if unread else [_run(session, job) for job in jobs]
@@ -120,8 +123,18 @@ def _studies() -> Select[Study, str]:
 
 def _find(session: Session, study_id: str, person: Person) -> tuple[Study, str]:
     """Return a study and its owner's name. Somebody else's study is NotFound, except for staff."""
-    row = session.execute(_studies().where(Study.id == study_id)).one_or_none()
-    if row is None or not (row[0].user_id == person.id or person.is_staff):
+    return _required(session, study_id, (Study.user_id == person.id) | literal(person.is_staff))
+
+
+def _find_readable(session: Session, study_id: str, person: Person) -> tuple[Study, str]:
+    """Return the same for a person who only reads: the study may be shared with them."""
+    allowed = read_by(session, SharedKind.STUDY, Study.user_id, Study.id, person)
+    return _required(session, study_id, allowed)
+
+
+def _required(session: Session, study_id: str, allowed: ColumnElement[bool]) -> tuple[Study, str]:
+    row = session.execute(_studies().where(Study.id == study_id, allowed)).one_or_none()
+    if row is None:
         raise NotFound(f"You have no study {study_id!r}.")
     return row[0], row[1]
 

@@ -16,6 +16,7 @@ AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a chang
         "studies",
         "agendas",
         "reports",
+        "shares",
         "code",
         "secrets",
         "datasets",

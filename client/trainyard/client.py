@@ -24,6 +24,7 @@ from trainyard.resources.policies import Policies
 from trainyard.resources.reports import Reports
 from trainyard.resources.secret_values import Secrets
 from trainyard.resources.sessions import Sessions
+from trainyard.resources.shares import Shares
 from trainyard.resources.studies import Studies
 from trainyard.resources.tokenizers import Tokenizers
 from trainyard.resources.tokens import Tokens
@@ -72,6 +73,7 @@ class Trainyard:
         self.datasets = Datasets(self.connection)
         self.models = Models(self.connection)
         self.tokenizers = Tokenizers(self.connection)
+        self.shares = Shares(self.connection)
         self.uploads = Uploads(self.connection)
         self.nodes = Nodes(self.connection)
         self.leases = Leases(self.connection)

@@ -869,10 +869,12 @@ class HubOrigin(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(View):
-    """A text, or images, that jobs can train on. Built-in datasets have no owner."""
+    """A text, or images, that jobs can train on."""
 
     id: str
     name: str
+    owner: str | None
+    """Name of its owner; null if it is built in. Jobs of others name it OWNER/NAME."""
     built_in: bool
     format: str
     size: int
@@ -1553,6 +1555,8 @@ class Model(View):
 
     id: str
     name: str
+    owner: str
+    """Name of its owner. Jobs of others name it OWNER/NAME."""
     architecture: str
     """Architecture as named in the model's config.json."""
     parameters: int
@@ -2018,6 +2022,22 @@ class Session(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Share(View):
+    """Permission to read one of your things. The bytes exist once, whoever reads them."""
+
+    id: str
+    kind: str
+    thing: str
+    """Id of the thing; of a report its hash."""
+    name: str
+    """Name of the thing; of a report its title."""
+    audience: str
+    who: str
+    """Name of the person or group; empty for everybody."""
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class StorageHolder(View):
     """Bytes used by you or a lab of yours, and the most that are allowed."""
 
@@ -2108,6 +2128,8 @@ class Tokenizer(View):
 
     id: str
     name: str
+    owner: str
+    """Name of its owner. Jobs of others name it OWNER/NAME."""
     vocabulary_size: int
     """Number of tokens; `data.vocabulary_size` of a job, if that leaves it open."""
     size: int

@@ -36,6 +36,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def reference(name: str, owner: str | None, reader: str) -> str:
+    """Return the name by which a reader's jobs name a thing: with its owner, if it is another's."""
+    return name if owner in (None, reader) else f"{owner}/{name}"
+
+
 def size(num_bytes: float) -> str:
     """Return a size such as `512 B`, `3.4 MiB`, `1.2 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -36,6 +36,7 @@ class IdKind(StrEnum):
     UPLOAD = "up"
     SNAPSHOT = "snap"
     TOKENIZER = "tok"
+    SHARE = "share"
 
 
 def new_id(kind: IdKind) -> str:

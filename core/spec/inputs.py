@@ -36,9 +36,9 @@ class Input(SpecPart):
     """One input of a program: a dataset, a model, or a checkpoint."""
 
     dataset: Named | None = None
-    """One of your datasets, by name or id."""
+    """A dataset that you may read: by name or id, or as OWNER/NAME."""
     model: Named | None = None
-    """One of your models, by name or id."""
+    """A model that you may read: by name or id, or as OWNER/NAME."""
     checkpoint: Annotated[str, Field(pattern=CHECKPOINT)] | None = None
     """A checkpoint of a job that you may read, as job_.../step-400."""
     name: HubName | None = None

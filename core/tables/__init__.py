@@ -18,6 +18,7 @@ from core.tables import (
     policies,
     processes,
     scripts,
+    sharing,
     telemetry,
     workspaces,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "policies",
     "processes",
     "scripts",
+    "sharing",
     "telemetry",
     "workspaces",
 ]

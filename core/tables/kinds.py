@@ -18,6 +18,26 @@ class ListOwner(StrEnum):
     LAB = "lab"
 
 
+class SharedKind(StrEnum):
+    """Kind of a thing that a person may let others read."""
+
+    DATASET = "dataset"
+    MODEL = "model"
+    TOKENIZER = "tokenizer"
+    AGENDA = "agenda"
+    STUDY = "study"
+    REPORT = "report"
+
+
+class AudienceKind(StrEnum):
+    """Kind of those with whom a thing is shared."""
+
+    PERSON = "person"
+    GROUP = "group"
+    """Members of a lab, or of labs that have this further name."""
+    EVERYBODY = "everybody"
+
+
 class TokenKind(StrEnum):
     """Origin of a bearer token."""
 

@@ -172,9 +172,10 @@ Degree = Annotated[int, Field(strict=True, ge=1, le=65_536)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 HUB = "hub:"  # prefix of a checkpoint that is not uploaded but downloaded by the node
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+OWNED = f"({NAME}/)?{NAME}"  # OWNER/NAME is what another person shares
 Checkpoint = Annotated[
     str,
-    Field(max_length=256, pattern=f"^({NAME}(@[0-9]+)?|{HUB}{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$"),
+    Field(max_length=256, pattern=f"^({OWNED}(@[0-9]+)?|{HUB}{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$"),
 ]
 FrozenDtype = Literal["float32", "float16", "bfloat16"]
 Pixels = Annotated[int, Field(strict=True, ge=1, le=4096)]
@@ -230,9 +231,9 @@ class ModelSpec(SpecPart):
     """Base of the rotary positions' frequencies (rope_theta)."""
     rope_scaling: RopeScaling | None = None
     checkpoint: Checkpoint | None = None
-    """llama only: a Hugging Face model to start from, by the name or id of its upload, or as
-    `hub:owner/name@revision`. The other fields must equal those of its config.json: `trainyard
-    models show` prints them."""
+    """llama only: a Hugging Face model to start from, by the name or id of its upload, as
+    OWNER/NAME of one that is shared with you, or as `hub:owner/name@revision`. The other fields
+    must equal those of its config.json: `trainyard models show` prints them."""
 
     @field_validator("heads")
     @classmethod
@@ -243,16 +244,14 @@ class ModelSpec(SpecPart):
         return heads
 
 
-DatasetName = Annotated[
-    str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-]
+DatasetName = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{OWNED}$")]
 
 
 class MixturePart(SpecPart):
     """Dataset that is mixed with another one."""
 
     dataset: DatasetName
-    """Name or id of an uploaded dataset of text."""
+    """Name or id of an uploaded dataset of text, or OWNER/NAME of one that is shared with you."""
     share: Annotated[float, Field(gt=0, lt=1)]
     """Share of the training samples that come from it."""
 
@@ -262,7 +261,7 @@ class DataSpec(SpecPart):
 
     dataset: DatasetName
     """`python-stdlib` (text) or `digits` (images), both built in, or the name or id of an
-    uploaded dataset."""
+    uploaded dataset, or OWNER/NAME of one that is shared with you."""
     mixture: Annotated[
         tuple[MixturePart, ...],
         Field(max_length=32, exclude_if=lambda parts: not parts),  # unknown to older workers
@@ -276,12 +275,12 @@ class DataSpec(SpecPart):
         str | None,
         Field(
             max_length=128,
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            pattern=f"^{OWNED}$",
             exclude_if=lambda name: name is None,  # older workers do not know the field
         ),
     ] = None
-    """huggingface only: one of your own tokenizers, by name or id, for a model that starts from no
-    checkpoint."""
+    """huggingface only: an uploaded tokenizer, by name, id or OWNER/NAME, for a model that starts
+    from no checkpoint."""
     vocabulary_size: Annotated[int, Field(strict=True, ge=2, le=1_114_112)] | None = None
     """characters: number of different characters in the text, or more (to divide by a tensor
     degree, say); a text with more ends the run at its start. huggingface: as in the checkpoint;

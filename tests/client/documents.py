@@ -306,10 +306,14 @@ DATASET = answer("DatasetView", name="my-text", format="text", size=2048, lines=
 MODEL = answer(
     "ModelView",
     name="tiny",
+    owner="ada",
     files=[{"path": "config.json", "size": 10}],
     has_tokenizer=True,
     vocabulary_size=151_936,
     model={"name": "llama", "attention_bias": True, "norm_epsilon": 1e-6, "checkpoint": "tiny"},
+)
+SHARE = answer(
+    "ShareView", id="share_01k9", kind="model", name="tiny", audience="group", who="course"
 )
 HUB = {"job": JOB_ID, "step": None, "epoch": 1, "hub": f"lab/tiny@{'c' * 40}"}
 FETCHED = {**MODEL, "origin": HUB}

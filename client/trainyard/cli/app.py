@@ -8,7 +8,15 @@ import typer
 
 from trainyard.cli import doctor
 from trainyard.cli.admin import admin, operation
-from trainyard.cli.files import code_archives, datasets, models, tokenizers, uploads, workspace
+from trainyard.cli.files import (
+    code_archives,
+    datasets,
+    models,
+    sharing,
+    tokenizers,
+    uploads,
+    workspace,
+)
 from trainyard.cli.group import Commands
 from trainyard.cli.jobs import (
     files,
@@ -70,6 +78,9 @@ for panel, name, command in (
     (WATCH, "download", files.download),
     (WATCH, "code", scripts.download_code),
     (HAVE, "usage", usage.usage),
+    (HAVE, "share", sharing.share),
+    (HAVE, "unshare", sharing.unshare),
+    (HAVE, "shares", sharing.list_shares),
     (ACCOUNT, "login", account.login),
     (ACCOUNT, "logout", account.logout),
     (ACCOUNT, "whoami", account.whoami),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainyard.errors import BadInput
+from trainyard.resources.shares import id_of
 from trainyard.resources.uploads import RESUMABLE_FROM, Uploads
 from trainyard.transport.connection import Connection, Upload, segment
 from trainyard.transport.decoding import decode
@@ -34,11 +35,12 @@ class Datasets:
 
     def get(self, dataset: str) -> Dataset:
         """Return a data set by id or name."""
-        return decode(Dataset, self._connection.get(f"/v1/datasets/{segment(dataset)}"))
+        found = segment(id_of(self.list(), dataset))
+        return decode(Dataset, self._connection.get(f"/v1/datasets/{found}"))
 
     def rows(self, dataset: str, *, tokenizer: str = "bytes", count: int = 5) -> DatasetRows:
         """Return the first rows of a text as tokens, with those marked that a model learns."""
-        path = f"/v1/datasets/{segment(dataset)}/rows"
+        path = f"/v1/datasets/{segment(id_of(self.list(), dataset))}/rows"
         return decode(DatasetRows, self._connection.get(path, tokenizer=tokenizer, count=count))
 
     def upload(

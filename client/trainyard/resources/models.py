@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainyard.errors import BadInput
+from trainyard.resources.shares import id_of
 from trainyard.resources.uploads import RESUMABLE_FROM, Uploads
 from trainyard.transport.connection import Connection, Upload, segment
 from trainyard.transport.decoding import decode
@@ -34,12 +35,14 @@ class Models:
         self._connection = connection
 
     def list(self) -> Iterator[Model]:
-        """Iterate over all models that you have uploaded."""
+        """Iterate over your models and those shared with you."""
         return all_pages(self._connection, "/v1/models", Model)
 
     def get(self, model: str) -> Model:
-        """Return a model by id or name."""
-        return decode(Model, self._connection.get(f"/v1/models/{segment(model)}"))
+        """Return a model by id, name or OWNER/NAME."""
+        return decode(
+            Model, self._connection.get(f"/v1/models/{segment(id_of(self.list(), model))}")
+        )
 
     def upload(
         self, folder: str | Path, name: str, *, progress: Callable[[int, int], None] | None = None

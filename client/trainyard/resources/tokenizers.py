@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainyard.errors import BadInput
+from trainyard.resources.shares import id_of
 from trainyard.resources.uploads import Uploads
 from trainyard.transport.connection import Connection, segment
 from trainyard.transport.decoding import decode
@@ -26,12 +27,13 @@ class Tokenizers:
         self._connection = connection
 
     def list(self) -> Iterator[Tokenizer]:
-        """Iterate over your tokenizers."""
+        """Iterate over your tokenizers and those shared with you."""
         return all_pages(self._connection, "/v1/tokenizers", Tokenizer)
 
     def get(self, tokenizer: str) -> Tokenizer:
-        """Return a tokenizer by id or name."""
-        return decode(Tokenizer, self._connection.get(f"/v1/tokenizers/{segment(tokenizer)}"))
+        """Return a tokenizer by id, name or OWNER/NAME."""
+        found = segment(id_of(self.list(), tokenizer))
+        return decode(Tokenizer, self._connection.get(f"/v1/tokenizers/{found}"))
 
     def upload(self, path: str | Path, name: str) -> Tokenizer:
         """Send a tokenizer.json, or a folder that has one, with the files beside it."""

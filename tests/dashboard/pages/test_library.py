@@ -1,11 +1,13 @@
 """The library's pages: rows as tokens, models with their versions and origin, tokenizers."""
 
+import json
 import re
 from typing import Any
 
 from starlette.testclient import TestClient
 
 from api.files.schemas import DatasetRows, DatasetView, ModelView, TokenizerView
+from api.sharing.schemas import ShareView
 from tests.dashboard.fake_api import FakeApi, refusal, view
 
 DATA, MODEL = "data_01aaaaaaaaaaaaaaaaaaaaaaaa", "model_01aaaaaaaaaaaaaaaaaaaaaaaa"
@@ -100,3 +102,50 @@ def test_tokenizers_are_listed_safely(api: FakeApi, page: TestClient) -> None:
     assert "<script>alert" not in text
     api.put("/v1/tokenizers", [])
     assert "No tokenizers yet" in page.get("/tokenizers").text
+
+
+def test_what_others_share_has_its_owner_and_no_buttons(api: FakeApi, page: TestClient) -> None:
+    mine = view(DatasetView, {"id": DATA, "name": "mine", "owner": "ada"})
+    theirs = view(DatasetView, {"id": "data_02", "name": "rows", "owner": "grace"})
+    api.put("/v1/datasets", [mine, theirs])
+    text = page.get("/datasets").text
+    assert f'href="/shares/dataset/{DATA}"' in text
+    assert "grace/</span><bdi>rows</bdi>" in text
+    assert "/shares/dataset/data_02" not in text
+    assert "/datasets/data_02/delete" not in text
+    api.put("/v1/models", [model(owner="grace")])
+    api.put(f"/v1/models/{MODEL}", model(owner="grace"))
+    assert "/shares/model" not in page.get("/models").text
+    assert "model.checkpoint: grace/tiny" in page.get(f"/models/{MODEL}").text
+
+
+def test_a_thing_is_shared_by_form_and_ended_by_button(api: FakeApi, page: TestClient) -> None:
+    fields = {"kind": "model", "thing": MODEL, "name": "tiny", "audience": "group"}
+    one = view(ShareView, {**fields, "id": "share_01", "who": HOSTILE})
+    api.put("/v1/shares", [one])
+    api.put(f"/v1/models/{MODEL}", model(owner="ada"))
+    text = page.get(f"/shares/model/{MODEL}").text
+    assert api.sent("GET", "/v1/shares").query["thing"] == [MODEL]
+    assert "<script>alert" not in text
+    assert "ada/tiny" in text
+    assert f'action="/shares/model/{MODEL}/share_01/end"' in text
+    assert "<script>alert" not in page.get("/shares").text
+    for form, asked in (
+        ({"audience": "group", "who": " course "}, {"group": "course"}),
+        ({"audience": "person", "who": "bob"}, {"person": "bob"}),
+        ({"audience": "everybody", "who": "ignored"}, {"everybody": True}),
+    ):
+        api.put("/v1/shares", one, method="POST")
+        answer = page.post(f"/shares/model/{MODEL}", data=form, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/shares/model/{MODEL}")
+        assert json.loads(api.sent("POST", "/v1/shares").body) == {
+            "kind": "model",
+            "thing": MODEL,
+            **asked,
+        }
+    api.put("/v1/shares", refusal(404, "There is no person 'bop'."), method="POST")
+    refused = page.post(f"/shares/model/{MODEL}", data={"audience": "person", "who": "bop"})
+    assert (refused.status_code, "no person" in refused.text) == (404, True)
+    api.put("/v1/shares/share_01", None, method="DELETE")
+    page.post(f"/shares/model/{MODEL}/share_01/end", follow_redirects=False)
+    assert api.sent("DELETE", "/v1/shares/share_01")

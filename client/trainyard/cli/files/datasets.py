@@ -31,21 +31,21 @@ from trainyard.errors import BadInput
 from trainyard.idx import is_idx, pack
 from trainyard.resources.datasets import files_below
 from trainyard.views import Dataset
-from trainyard.wording import moment, size
+from trainyard.wording import moment, reference, size
 
 app = typer.Typer(no_args_is_help=True, help="Texts and images to train on.")
 
 
 @app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
-    """List the built-in datasets and your own."""
+    """List the built-in datasets, your own, and those shared with you as OWNER/NAME."""
     with connect() as client:
-        datasets = list(client.datasets.list())
+        datasets, own = list(client.datasets.list()), client.me().user.name
     print_list(
         datasets,
         ["name", "id", "format", "size", "holds", "made"],
         lambda dataset: (
-            dataset.name,
+            reference(dataset.name, dataset.owner, own),
             dataset.id,
             dataset.format,
             size(dataset.size),

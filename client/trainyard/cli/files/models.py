@@ -27,7 +27,7 @@ from trainyard.cli.transfers import transfer_bar
 from trainyard.errors import BadInput
 from trainyard.resources.models import OTHERS
 from trainyard.views import Model, ModelOrigin
-from trainyard.wording import moment, size
+from trainyard.wording import moment, reference, size
 
 WEIGHT_PATTERNS = ("model.safetensors", "model-*-of-*.safetensors")
 
@@ -36,14 +36,14 @@ app = typer.Typer(no_args_is_help=True, help="Hugging Face models to start from.
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """List your own models."""
+    """List your own models, and those shared with you as OWNER/NAME."""
     with connect() as client:
-        models = list(client.models.list())
+        models, own = list(client.models.list()), client.me().user.name
     print_list(
         models,
         ["name", "id", "architecture", "parameters", "size", "made"],
         lambda model: (
-            model.name,
+            reference(model.name, model.owner, own),
             model.id,
             model.architecture,
             f"{model.parameters:,}",

@@ -11,7 +11,7 @@ from trainyard.cli.output import AsJson, note, print_answer, print_json, print_l
 from trainyard.cli.session import connect
 from trainyard.packing import pack_files
 from trainyard.views import Tokenizer
-from trainyard.wording import moment, size
+from trainyard.wording import moment, reference, size
 
 app = typer.Typer(no_args_is_help=True, help="Your own tokenizers, to pretrain with.")
 Name = Annotated[str, typer.Argument(help="Name that jobs use.")]
@@ -19,14 +19,14 @@ Name = Annotated[str, typer.Argument(help="Name that jobs use.")]
 
 @app.command("list")
 def list_tokenizers(as_json: AsJson = False) -> None:
-    """List your own tokenizers."""
+    """List your own tokenizers, and those shared with you as OWNER/NAME."""
     with connect() as client:
-        tokenizers = list(client.tokenizers.list())
+        tokenizers, own = list(client.tokenizers.list()), client.me().user.name
     print_list(
         tokenizers,
         ["name", "id", "tokens", "size", "from", "made"],
         lambda tokenizer: (
-            tokenizer.name,
+            reference(tokenizer.name, tokenizer.owner, own),
             tokenizer.id,
             f"{tokenizer.vocabulary_size:,}",
             size(tokenizer.size),

@@ -1,0 +1,1 @@
+"""Sharing of things with people, groups and everybody: read-only, one copy."""
