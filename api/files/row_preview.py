@@ -76,8 +76,8 @@ def _rows(path: Path, format: DatasetFormat) -> Iterator[tuple[str, Row]]:
         with path.open(encoding="utf-8", errors="replace") as file:
             yield "beginning", Text(file.read(TEXT_ROW))
         return
-    for place, document in documents(path, format, ""):
-        yield place, row_from(document)
+    for document in documents(path, format, ""):
+        yield document.place, row_from(document.content)
 
 
 def _row(row: Row, tokenizer: HuggingFace | None, most: int) -> dict[str, object]:

@@ -95,6 +95,9 @@ class RunPlan(FilePart):
     """Folder of the checkpoint that spec.model.checkpoint names."""
     tokenizer_path: str | None = None
     """Folder of the tokenizer that spec.data.tokenizer_name names."""
+    whole_tokens_gib: float = Field(default=4.0, ge=0)
+    """Size of a dataset's files up to which its documents are turned into tokens before the first
+    step. Those of a larger one are when they are read, in the same order."""
     resume_from: str | None = None
     """Directory of a checkpoint, or of several; used if the run directory holds none."""
     prompt: str = "class "

@@ -2,10 +2,10 @@
 
 A text whose bytes are its tokens is mapped as it is. Any other dataset is converted to tokens once
 per node, by the first rank to arrive while the others wait for its lock, and kept in the cache
-folder for later runs. Torch-free.
+folder for later runs. Documents of large files are not converted, but counted (`indexing.py`), and
+become tokens when they are read (`indexed.py`). Torch-free.
 """
 
-import array
 import fcntl
 import hashlib
 import json
@@ -17,20 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from strategies.plan.built_in.datasets import DatasetFormat as Format
+from strategies.plan.data.document_files import require_documents, write_documents
 from strategies.plan.data.hf_tokenizer import HuggingFace
+from strategies.plan.data.indexed import IndexedTokens, is_in_use
+from strategies.plan.data.indexing import drop_parts, write_index
 from strategies.plan.data.joined import joined
 from strategies.plan.data.reading import BadData, pieces_of_text, rows, shards_of, whole_lines
-from strategies.plan.data.rows import Row, Text, WrongRow
 from strategies.plan.data.stored_tokenizer import tokenizer_from
-from strategies.plan.data.tokens import Alphabet, Bytes, Flags, Tokenizer, Tokens
+from strategies.plan.data.tokens import Alphabet, Bytes, Flags, Integers, Tokenizer, Tokens
 from strategies.plan.hugging_face.hf_config import TOKENIZER_FILES
 from strategies.plan.spec import DataSpec
 from strategies.plan.words import counted
-
-Integers = npt.NDArray[np.int64]
 
 CACHE_FORMAT = 1
 KEPT = 8  # datasets whose tokens stay in the cache: the most recently used ones
@@ -40,35 +39,46 @@ KEPT = 8  # datasets whose tokens stay in the cache: the most recently used ones
 class Corpus:
     """All tokens, one document after the other."""
 
-    tokens: Tokens
+    tokens: Tokens | IndexedTokens
     ends: Integers | None  # end of each document; None: the dataset is one text
     tokenizer: Tokenizer
     learned: Flags | None = None  # which tokens may be labels; None: all
 
 
 def open_corpus(
-    path: Path, format: Format, spec: DataSpec, cache_dir: Path, checkpoint: Path | None = None
+    path: Path,
+    format: Format,
+    spec: DataSpec,
+    cache_dir: Path,
+    checkpoint: Path | None = None,
+    *,
+    whole_bytes: int = 4 << 30,
 ) -> Corpus:
     """Return the tokens of a dataset. Raises BadData, with the numbers, if they do not fit the
     spec.
 
     `path` is a file, or a folder of shards: they are one dataset, in the order of their paths.
-    `checkpoint` is the folder of the model whose tokenizer is requested.
+    `checkpoint` is the folder of the model whose tokenizer is requested. Documents of more than
+    `whole_bytes` are only counted; they become tokens when they are read.
     """
     shards = shards_of(path)
     if format == "text" and spec.tokenizer == "bytes":
         return Corpus(joined([np.memmap(file, np.uint8, "r") for file in shards]), None, Bytes())
-    with locked(cache_dir / "tokens") as folder:
+    is_large = sum(shard.stat().st_size for shard in shards) > whole_bytes
+    has_index = format != "text" and is_large
+    with locked(cache_dir / ("indexes" if has_index else "tokens")) as folder:
         kept = folder / signature(shards, format, spec.tokenizer, checkpoint)
         if not kept.exists():
-            aside = folder / f"{kept.name}.tmp"
-            shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed
-            aside.mkdir()
-            write_tokens(aside, shards, format, spec, checkpoint)
+            aside = folder / f"{kept.name}.tmp"  # there already if a process was killed
+            if not has_index:
+                shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(exist_ok=True)
+            write_tokens(aside, shards, format, spec, checkpoint, has_index=has_index)
             aside.rename(kept)
+            drop_parts(kept)
         os.utime(kept)
         forget_oldest(folder)
-        corpus = read_tokens(kept, format)
+        corpus = read_index(kept, shards) if has_index else read_tokens(kept, format)
     found, told = corpus.tokenizer.size, spec.vocabulary_size
     if told is not None and found > told:
         counted = "different characters" if spec.tokenizer == "characters" else "possible tokens"
@@ -103,26 +113,37 @@ def signature(
 
 
 def forget_oldest(folder: Path) -> None:
-    """Delete all but the most recently used datasets. A process with one open keeps its pages."""
+    """Delete all but the most recently used datasets.
+
+    A process with one open keeps its pages; an index in use is not deleted.
+    """
     datasets = [path for path in folder.iterdir() if path.is_dir()]
     datasets.sort(key=lambda path: path.stat().st_mtime_ns)
     for path in datasets[:-KEPT]:
-        shutil.rmtree(path)
+        if not is_in_use(path):
+            shutil.rmtree(path)
 
 
 def write_tokens(
-    folder: Path, shards: Sequence[Path], format: Format, spec: DataSpec, checkpoint: Path | None
+    folder: Path,
+    shards: Sequence[Path],
+    format: Format,
+    spec: DataSpec,
+    checkpoint: Path | None,
+    *,
+    has_index: bool,
 ) -> None:
-    """Write a dataset as `tokens` and `tokenizer.json`.
-
-    Documents also get `ends` and, if some tokens are not learned, `learned`.
-    """
+    """Write a dataset as `tokens` and `tokenizer.json`; `document_files` tells what documents get
+    besides."""
     tokenizer = tokenizer_for(shards, format, spec, checkpoint)
     (folder / "tokenizer.json").write_text(tokenizer.stored())
-    if format == "text":
+    if has_index:
+        write_index(folder, shards, format, dataset=spec.dataset, tokenizer=spec.tokenizer)
+    elif format == "text":
         write_text(folder, shards, spec, tokenizer)
     else:
-        write_documents(folder, rows(shards, format), spec, tokenizer)
+        written = write_documents(folder, rows(shards, format), tokenizer, longest_read=None)
+        require_documents(written, spec.dataset)
 
 
 def tokenizer_for(
@@ -143,8 +164,8 @@ def tokenizer_for(
         for text in pieces_of_text(shards):
             alphabet.add(text)
     else:
-        for _, row in rows(shards, format):
-            alphabet.add("".join(part.text for part in row.parts))
+        for placed in rows(shards, format):
+            alphabet.add("".join(part.text for part in placed.row.parts))
     tokenizer = alphabet.tokenizer()
     if tokenizer.size < 2:
         raise BadData(
@@ -166,51 +187,27 @@ def write_text(folder: Path, shards: Sequence[Path], spec: DataSpec, tokenizer: 
             tokenizer.encode(text).tofile(file)
 
 
-def write_documents(
-    folder: Path, documents: Iterator[tuple[str, Row]], spec: DataSpec, tokenizer: Tokenizer
-) -> None:
-    """Write documents, with their places, one after the other.
-
-    Raises BadData naming the place of one without a learned token.
-    """
-    ends, end, too_short, all_learned = array.array("q"), 0, 0, True
-    with (folder / "tokens").open("wb") as file, (folder / "learned").open("wb") as flags:
-        for place, row in documents:
-            try:
-                tokens, learned = tokenizer.encode_row(row)
-            except WrongRow as error:
-                raise BadData(f"{place} {error}") from error
-            is_text = isinstance(row, Text)
-            if not is_text and not learned[1:].any():
-                raise BadData(f"{place} has no token to learn, whatever the sequence length")
-            # A document of one token has nothing to predict.
-            if len(tokens) < 2:
-                too_short += 1
-                continue
-            learned[0] = False  # no token precedes it to predict it from
-            tokens.tofile(file)
-            learned.tofile(flags)
-            end += len(tokens)
-            ends.append(end)
-            all_learned &= is_text
-    if end == 0:
-        raise BadData(
-            f"dataset {spec.dataset} has no document of at least 2 tokens; {too_short} are shorter"
-        )
-    if all_learned:
-        (folder / "learned").unlink()
-    with (folder / "ends").open("wb") as file:
-        ends.tofile(file)
-
-
 def read_tokens(folder: Path, format: Format) -> Corpus:
     """Map the files that `write_tokens` wrote."""
     tokenizer = tokenizer_from((folder / "tokenizer.json").read_text())
     dtype = np.min_scalar_type(tokenizer.size - 1)
-    learned = folder / "learned"
     return Corpus(
         tokens=np.memmap(folder / "tokens", dtype=dtype, mode="r"),
         ends=None if format == "text" else np.memmap(folder / "ends", dtype=np.int64, mode="r"),
         tokenizer=tokenizer,
-        learned=np.memmap(learned, dtype=np.bool_, mode="r") if learned.exists() else None,
+        learned=flags_in(folder),
     )
+
+
+def read_index(folder: Path, shards: Sequence[Path]) -> Corpus:
+    """Map the files of an index."""
+    tokenizer = tokenizer_from((folder / "tokenizer.json").read_text())
+    ends = np.memmap(folder / "ends", dtype=np.int64, mode="r")
+    tokens = IndexedTokens(folder, shards, ends, tokenizer)
+    return Corpus(tokens, ends, tokenizer, flags_in(folder))
+
+
+def flags_in(folder: Path) -> Flags | None:
+    """Map the flags of learned tokens, if there are any."""
+    learned = folder / "learned"
+    return np.memmap(learned, dtype=np.bool_, mode="r") if learned.exists() else None

@@ -20,8 +20,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 import numpy.typing as npt
 
-from strategies.plan.data.corpus import Integers, forget_oldest, locked, signature
+from strategies.plan.data.corpus import forget_oldest, locked, signature
 from strategies.plan.data.reading import BadData
+from strategies.plan.data.tokens import Integers
 from strategies.plan.data.windows import Windows, share_of
 from strategies.plan.data.zip_directory import find_directory
 from strategies.plan.image_shapes import ImageShape, image_shape, num_classes

@@ -1,4 +1,5 @@
-"""Arrays one after the other, as one. Nothing is copied: each may be a map of a file."""
+"""Arrays one after the other, as one. Nothing is copied: each may be a map of a file, or an
+index (`indexed.py`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import numpy.typing as npt
 class Joined:
     """Numbers of one type, of several arrays laid end to end; read by their places."""
 
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+    def __init__(self, arrays: Sequence[Any]) -> None:
         self.arrays = arrays
         self.starts = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
 
@@ -27,6 +28,6 @@ class Joined:
         return found
 
 
-def joined(arrays: Sequence[npt.NDArray[Any]]) -> Any:
+def joined(arrays: Sequence[Any]) -> Any:
     """Return arrays as one, which is the array itself if there is only one."""
     return arrays[0] if len(arrays) == 1 else Joined(arrays)

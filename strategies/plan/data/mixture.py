@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from strategies.plan.data.corpus import Integers
 from strategies.plan.data.joined import Joined, joined
-from strategies.plan.data.tokens import Flags
+from strategies.plan.data.tokens import Flags, Integers
 from strategies.plan.data.windows import TokenWindows
 
 Piece = Callable[[TokenWindows, Integers, Integers], Integers]

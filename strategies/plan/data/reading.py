@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from strategies.plan.built_in.datasets import DatasetFormat as Format
 from strategies.plan.data.rows import Row, WrongRow, row_from
@@ -16,6 +17,24 @@ PIECE_BYTES = 1 << 20  # read at a time, so that a large text never lies in memo
 
 class BadData(Exception):
     """Dataset that cannot be trained on."""
+
+
+class Document(NamedTuple):
+    """Line of a file, or row of a table."""
+
+    place: str
+    """Words for it, with its file and number."""
+    content: object
+    line_at: int | None
+    """Byte at which its line begins; None: it cannot be found again by itself."""
+
+
+class PlacedRow(NamedTuple):
+    """Row, with the place of its document."""
+
+    place: str
+    row: Row
+    line_at: int | None
 
 
 def shards_of(path: Path) -> list[Path]:
@@ -90,37 +109,40 @@ def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
     yield rest
 
 
-def rows(shards: Sequence[Path], format: Format) -> Iterator[tuple[str, Row]]:
-    """Yield the place and row of every line, or row of a table, that is not blank.
+def rows(shards: Sequence[Path], format: Format) -> Iterator[PlacedRow]:
+    """Yield every line, or row of a table, that is not blank.
 
     Raises BadData naming the place of a bad one.
     """
     for path in shards:
-        file = file_words(path, shards)
-        try:
-            for place, document in documents(path, format, file):
-                try:
-                    yield place, row_from(document)
-                except WrongRow as error:
-                    raise BadData(f"{place} {error}") from error
-        except NoTables as error:
-            raise BadData(f"{file or 'the dataset '}{error}") from error
+        yield from rows_of(path, format, file_words(path, shards))
 
 
-def documents(path: Path, format: Format, file: str) -> Iterator[tuple[str, object]]:
-    """Yield the place and content of each line or row of one file; `file` begins every place.
+def rows_of(path: Path, format: Format, file: str) -> Iterator[PlacedRow]:
+    """Yield the rows of one file; `file` begins every place. Raises BadData."""
+    try:
+        for place, content, line_at in documents(path, format, file):
+            try:
+                yield PlacedRow(place, row_from(content), line_at)
+            except WrongRow as error:
+                raise BadData(f"{place} {error}") from error
+    except NoTables as error:
+        raise BadData(f"{file or 'the dataset '}{error}") from error
 
-    Raises BadData, NoTables.
-    """
+
+def documents(path: Path, format: Format, file: str) -> Iterator[Document]:
+    """Yield each line or row of one file; `file` begins every place. Raises BadData, NoTables."""
     if format in ("parquet", "arrow"):
         for number, fields in table_rows(path, format):
-            yield f"{file}row {number}", fields
+            yield Document(f"{file}row {number}", fields, None)
         return
     with path.open("rb") as lines:
+        at = 0
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield f"{file}line {number}", json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise BadData(f"{file}line {number} is not JSON: {error}") from error
+            if line.strip():
+                try:
+                    content = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise BadData(f"{file}line {number} is not JSON: {error}") from error
+                yield Document(f"{file}line {number}", content, at)
+            at += len(line)

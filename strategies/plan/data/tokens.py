@@ -15,6 +15,7 @@ from strategies.plan.shapes import BYTES
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 CodePoints = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
 
 CODE_POINTS = 0x110000  # of Unicode
 NO_TOKEN = -1

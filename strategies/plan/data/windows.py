@@ -7,8 +7,9 @@ from decimal import Decimal
 
 import numpy as np
 
-from strategies.plan.data.corpus import Corpus, Integers
+from strategies.plan.data.corpus import Corpus
 from strategies.plan.data.reading import BadData
+from strategies.plan.data.tokens import Integers
 from strategies.plan.shapes import tokens_per_sample
 from strategies.plan.spec import DataSpec
 from strategies.plan.words import counted

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
-from strategies.plan.data.corpus import Integers, open_corpus
+from strategies.plan.data.corpus import open_corpus
 from strategies.plan.data.images import Images, open_images
 from strategies.plan.data.mixture import MixedWindows
 from strategies.plan.data.reading import BadData, shards_of
+from strategies.plan.data.tokens import Integers
 from strategies.plan.data.windows import TokenWindows, Windows, cut
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import RunPlan
@@ -50,7 +51,9 @@ def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
             return open_images(path, spec, cache_dir)
         tokens_of = run_plan.tokenizer_path or run_plan.model_path
         checkpoint = None if tokens_of is None else Path(tokens_of)
-        windows = cut(open_corpus(path, format, spec, cache_dir, checkpoint), spec)
+        whole_bytes = int(run_plan.whole_tokens_gib * (1 << 30))
+        corpus = open_corpus(path, format, spec, cache_dir, checkpoint, whole_bytes=whole_bytes)
+        windows = cut(corpus, spec)
         return mixed(windows, run_plan, cache_dir, checkpoint) if spec.mixture else windows
     except OSError as error:
         raise BadData(f"dataset {spec.dataset} cannot be read: {error}") from error
@@ -61,9 +64,12 @@ def mixed(
 ) -> MixedWindows:
     """Return the windows of the run's dataset mixed with those of the others."""
     spec, parts = run_plan.spec.data, [windows]
+    whole_bytes = int(run_plan.whole_tokens_gib * (1 << 30))
     for told, one in zip(spec.mixture, run_plan.mixture, strict=True):
         own = spec.model_copy(update={"dataset": told.dataset})
-        corpus = open_corpus(Path(one.path), one.format, own, cache_dir, checkpoint)
+        corpus = open_corpus(
+            Path(one.path), one.format, own, cache_dir, checkpoint, whole_bytes=whole_bytes
+        )
         parts.append(cut(corpus, own))
     others = [part.share for part in spec.mixture]
     return MixedWindows(parts, [1 - sum(others), *others])

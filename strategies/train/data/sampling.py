@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from strategies.plan.data.corpus import Integers
+from strategies.plan.data.tokens import Integers
 from strategies.plan.spec import Sampling
 
 PERMUTATION_ROUNDS = 6

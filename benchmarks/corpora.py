@@ -1,0 +1,164 @@
+"""`python -m benchmarks.corpora --gigabytes 20`: the way from a large corpus to its first batch.
+
+Shards of JSON lines are written, 300 MB each, and opened as a run opens them: by an index, and with
+--whole also turned into tokens whole, as a small dataset is. The batches of both must be the same.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from strategies.plan.run_directory import RunPlan
+from strategies.train.data.batches import TrainingData, open_windows
+from tests.strategies.support.training_runs import make_run_plan, make_spec
+
+SHARD_BYTES = 300_000_000
+BATCH, LENGTH, STEPS, VOCABULARY = 32, 1024, 20, 8192
+MIB = 1 << 20
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=main.__doc__)
+    arguments.add_argument("--gigabytes", type=float, default=10.0)
+    arguments.add_argument("--tokenizer", choices=("bytes", "huggingface"), default="bytes")
+    arguments.add_argument("--whole", action="store_true", help="tokens of everything, too")
+    asked = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = random_text()
+        size = write_shards(folder / "shards", text, int(asked.gigabytes * 1e9))
+        sys.stdout.write(f"{size / 1e9:.1f} GB, tokenizer {asked.tokenizer}\n")
+        write_tokenizer(folder / "tokenizer", text[:2_000_000])
+        run_plan = plan_of(folder, asked.tokenizer)
+        found = {measured(run_plan, folder / "cache", "index")}
+        found.add(measured(run_plan, folder / "cache", "index, second run"))
+        if asked.whole:
+            large = run_plan.model_copy(update={"whole_tokens_gib": 1e9})
+            found.add(measured(large, folder / "whole", "whole"))
+        assert len(found) == 1, "the batches differ"
+
+
+def plan_of(folder: Path, tokenizer: str) -> RunPlan:
+    """Return a run on one rank, of which only the data are used."""
+    spec = make_spec(
+        data__sequence_length=LENGTH,
+        data__tokenizer=tokenizer,
+        data__tokenizer_name=None if tokenizer == "bytes" else "mine",
+        data__packing=True,
+        training__global_batch_size=BATCH,
+        data__vocabulary_size=None if tokenizer == "bytes" else VOCABULARY,
+    )
+    return make_run_plan(
+        spec,
+        dataset_path=str(folder / "shards"),
+        dataset_format="jsonl",
+        tokenizer_path=str(folder / "tokenizer"),
+        whole_tokens_gib=0,
+    )
+
+
+def measured(run_plan: RunPlan, cache: Path, name: str) -> str:
+    """Print one way to the first batch and what it took; return a digest of the batches."""
+    found = hashlib.sha256()
+    with Memory() as memory:
+        began = time.perf_counter()
+        windows = open_windows(run_plan, cache)
+        opened_s = time.perf_counter() - began
+        data = TrainingData(windows, run_plan, batch_rank=0, device=torch.device("cpu"))
+        for step in range(STEPS):
+            if step == 1:
+                first_s, began_rest = time.perf_counter() - began, time.perf_counter()
+            for batch in data.step(step * BATCH)[0]:
+                found.update(batch.inputs_BT.numpy().tobytes())
+                found.update(batch.labels_BT.numpy().tobytes())
+        step_s = (time.perf_counter() - began_rest) / (STEPS - 1)
+    on_disk = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
+    sys.stdout.write(
+        f"{name}: opened after {opened_s:.1f} s, first batch after {first_s:.1f} s, then "
+        f"{BATCH * LENGTH / step_s / 1e6:.2f} million tokens/s; at most {memory.most_mib:.0f} MiB "
+        f"of memory in {memory.most_processes} processes; {on_disk / 1e6:.0f} MB on disk\n"
+    )
+    sys.stdout.flush()
+    return found.hexdigest()
+
+
+class Memory:
+    """Most memory that this process and its children have had for themselves at a time."""
+
+    def __init__(self) -> None:
+        self.most_mib, self.most_processes = 0.0, 0
+        self.over = threading.Event()
+
+    def __enter__(self) -> "Memory":
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+
+    def _watch(self) -> None:
+        own = psutil.Process()
+        while not self.over.wait(0.2):
+            private = 0
+            processes = [own, *own.children(recursive=True)]
+            for process in processes:
+                try:
+                    private += process.memory_full_info().uss
+                except psutil.Error:
+                    continue
+            self.most_mib = max(self.most_mib, private / MIB)
+            self.most_processes = max(self.most_processes, len(processes))
+
+
+def random_text() -> str:
+    """Return a text of 26 MB, of words of two to nine letters."""
+    chosen, letters = random.Random(0), "etaoinshrdlucmfwypvbgkjqxz"
+    words = ["".join(chosen.choices(letters, k=chosen.randint(2, 9))) for _ in range(20_000)]
+    return " ".join(chosen.choices(words, k=4_000_000))
+
+
+def write_tokenizer(folder: Path, text: str) -> None:
+    """Write a byte-level BPE, learned from a text."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator([text], trainer)
+    theirs: Any = PreTrainedTokenizerFast  # its constructor has no types
+    theirs(tokenizer_object=bpe, eos_token="</s>").save_pretrained(folder)
+
+
+def write_shards(folder: Path, text: str, size: int) -> int:
+    """Write documents of 1,000 to 30,000 characters of a text; return the number of bytes."""
+    folder.mkdir()
+    chosen, written, number = random.Random(1), 0, 0
+    while written < size:
+        with (folder / f"{number:05}.jsonl").open("w") as file:
+            while file.tell() < min(SHARD_BYTES, size - written):
+                at = chosen.randrange(len(text) - 30_000)
+                length = int(1000 * chosen.paretovariate(1.5))
+                file.write(json.dumps({"text": text[at : at + min(length, 30_000)]}) + "\n")
+            written, number = written + file.tell(), number + 1
+    return written
+
+
+if __name__ == "__main__":
+    main()
