@@ -4,7 +4,7 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
-from sqlalchemy import or_
+from sqlalchemy import ColumnElement, false, or_
 
 from api.jobs import job_events, steering, submission
 from api.jobs.inputs import fetch_seconds
@@ -38,6 +38,7 @@ from api.web.rate_limits import LimitState
 from api.web.schemas import EventView, Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
+from core.base.ids import IdKind
 from core.base.strict_text import Json, SpecText, parse
 from core.leases.adjacent import stopped_with
 from core.spec.spec import AnyJobSpec, ScriptJobSpec
@@ -47,6 +48,8 @@ from core.tables.leases import Lease
 from core.tables.people import User
 from core.wire.messages import RequestAction
 from core.workspaces import writers
+
+LEAST_OF_ID = 4  # characters, so that a search for a word finds no ids by chance
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -122,7 +125,8 @@ def list_jobs(
     search: Annotated[
         PlainText | None,
         Query(
-            description="Only jobs with this text in their name, with this id, or of this owner."
+            description="Only jobs with this text in their name or at the beginning or end of "
+            "their id, or of this owner."
         ),
     ] = None,
     user: Whose = None,
@@ -139,11 +143,20 @@ def list_jobs(
         query = query.where(Job.name.icontains(name, autoescape=True))
     if search:
         part = Job.name.icontains(search, autoescape=True)
-        query = query.where(or_(part, Job.id == search, User.name == search))
+        query = query.where(or_(part, _has_in_id(search), User.name == search))
     with process.read() as session:
         rows = cut(session, query, limit=limit)
         data = job_views(session, rows)
     return Page[JobView](data=data, has_more=rows.has_more)
+
+
+def _has_in_id(text: str) -> ColumnElement[bool]:
+    """Return the condition that a job's id begins or ends with a text of some length."""
+    own = text.removeprefix(f"{IdKind.JOB}_")
+    if len(own) < LEAST_OF_ID:
+        return false()
+    begins = Job.id.startswith(f"{IdKind.JOB}_{own}", autoescape=True)
+    return or_(begins, Job.id.endswith(own, autoescape=True))
 
 
 @router.get("/{job_id}", response_model=JobView, summary="One job")

@@ -18,7 +18,7 @@ from trainyard.errors import ApiError
 from trainyard.inert import one_line
 from trainyard.transport.decoding import decode
 from trainyard.transport.stream import DISCONNECTED, END, RECONNECTED, StreamEvent
-from trainyard.views import Event, Job
+from trainyard.views import Event, Job, LogLine
 from trainyard.wording import clock_time, counted, duration, moment, number, sparkline, steps_text
 
 PLAIN_EVERY_S = 5.0
@@ -66,7 +66,14 @@ class JobProgress:
             self._take_metrics(event.data)
         elif event.kind == "event":
             return self._take_event(event.data)
+        elif event.kind == "log" and self.is_program:
+            return [output_line(decode(LogLine, line), self.job) for line in event.data["lines"]]
         return []
+
+    @property
+    def is_program(self) -> bool:
+        """True if the job runs a program of its owner, whose output is what they wait for."""
+        return "script" in self.job.spec
 
     def add_loss(self, step: int, loss: float | None) -> None:
         """Add the loss of a step that is newer than all others."""
@@ -123,6 +130,13 @@ def follow(
         _show_lines(watched, events, console, now)
     watched.job = client.jobs.get(job_id)
     return FinalJob(watched.job, tuple(watched.losses))
+
+
+def output_line(line: LogLine, job: Job) -> str:
+    """Return a line of output, with its rank if the job has several."""
+    if job.plan.world_size == 1 and line.rank == 0:
+        return one_line(line.text)
+    return one_line(f"[{'launcher' if line.rank < 0 else line.rank}] {line.text}")
 
 
 def losses_of(document: Any) -> Iterator[tuple[int, float]]:
@@ -242,7 +256,8 @@ def _show_lines(
             continue
         line = plain_line(watched)
         is_due = time.monotonic() - said_at >= PLAIN_EVERY_S
-        if line != said and is_due and not watched.job.is_final:
+        was_told = watched.last_event_line.endswith(one_line(watched.job.reason or "-"))
+        if line != said and is_due and not watched.job.is_final and not was_told:
             console.print(Text(f"{clock_time(now())}  {line}"), soft_wrap=True)
             said, said_at = line, time.monotonic()
 

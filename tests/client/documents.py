@@ -55,10 +55,10 @@ COMPARED: Json = {"steps": 400, "loss": LOSS_DIFFERENCE, "grad_norm": NORM_DIFFE
 CERTIFICATE = answer(
     "Certificate", **{**COMPARED, "steps": 20}, strategy="ddp", layout=PLAN["layout"]
 )
-COMPARISON = answer("ComparisonView", **COMPARED, other="job_01k9other")
+COMPARISON = answer("ComparisonView", **COMPARED, other="job_01k9othersghjkmnpqrstvwxyz")
 STUDY = answer(
     "StudyView",
-    id="study_01k9abcdefghjkmnpqrstvwxy",
+    id="study_01k9abcdefghjkmnpqrstvwxyz",
     name="gpt-ddp",
     jobs=[
         {

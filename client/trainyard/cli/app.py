@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli import doctor
+from trainyard.cli import doctor, status
 from trainyard.cli.admin import admin, operation
 from trainyard.cli.files import (
     code_archives,
@@ -36,7 +36,11 @@ from trainyard.transport.connection import client_version
 
 HELP = """Train models on shared GPU nodes.
 
-Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`.
+Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`. Without a command: where
+you stand, and what to do next.
+
+A job, lease, study or agenda is named by its id, by four or more characters at the beginning or the
+end of that, by its name, or as @1, the newest. `trainyard --install-completion` teaches your shell.
 
 Exit codes: 0 done; 1 a followed job did not succeed, a verified job deviates from the reference
 curve, or a checked report is not genuine; 2 invalid input; 3 not signed in or not allowed, or the
@@ -48,7 +52,6 @@ app = typer.Typer(
     cls=Commands,
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -66,6 +69,7 @@ for panel, name, command in (
     (JOBS, "resume", jobs.resume),
     (JOBS, "requeue", jobs.requeue),
     (JOBS, "clone", jobs.clone),
+    (WATCH, "status", status.status),
     (WATCH, "profile", jobs.profile),
     (WATCH, "snapshot", jobs.snapshot),
     (WATCH, "follow", following.follow_command),

@@ -1,4 +1,5 @@
-"""Top command group: turns errors into a sentence and an exit code, and finds platform commands."""
+"""Groups of commands. The top one turns errors into a sentence and an exit code, and finds the
+platform's commands."""
 
 from typing import Any
 
@@ -8,7 +9,18 @@ from typer.core import TyperGroup
 from trainyard.cli import platform_commands
 from trainyard.cli.exit_codes import as_document, code_for
 from trainyard.cli.output import JSON_FLAG, note, print_json_error
+from trainyard.cli.session import is_signed_in
 from trainyard.errors import TrainyardError
+
+
+class Lists(TyperGroup):
+    """Group of commands about some things; without a command it lists them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Take `list` for granted where no command is named."""
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
 
 
 class Commands(TyperGroup):
@@ -25,6 +37,12 @@ class Commands(TyperGroup):
         if ours is not None or cmd_name not in self._platform_names():
             return ours
         return platform_commands.PlatformCommand(cmd_name)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Take a call without a command as `status`, if a server is known."""
+        if not args and is_signed_in():
+            args = ["status"]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Errors of this package are handled here."""

@@ -15,6 +15,7 @@ from trainyard.transport.decoding import AnyView
 JSON_FLAG = "trainyard.json"  # in the context: this command was asked for JSON
 PIPE_WIDTH = 240  # columns of a table that goes into a file or pipe
 GAP = "  "
+SHORT = 6  # characters of an id in a table
 MIN_PROSE = 40  # columns that make a column of prose readable
 
 STYLES = {
@@ -116,6 +117,16 @@ def cell(value: object) -> Text:
     return Text("-", style="dim") if value is None or value == "" else Text(one_line(str(value)))
 
 
+def short_id(whole: str) -> str:
+    """Return the last characters of an id, which commands take in its place."""
+    return whole[-SHORT:]
+
+
+def id_cell(whole: str) -> Text:
+    """Return an id for a table: short on a terminal, whole in a file or pipe."""
+    return cell(short_id(whole) if sys.stdout.isatty() else whole)
+
+
 def print_table(
     heads: Sequence[str],
     rows: Iterable[Sequence[object]],
@@ -123,22 +134,30 @@ def print_table(
     empty: str,
     right: Sequence[str] = (),
     sentence: bool = False,
+    least: Sequence[str] = (),
 ) -> None:
-    """Print rows below their heads, or the sentence `empty`. Nothing is ever cut.
+    """Print rows below their heads, or the sentence `empty`. No text is ever cut.
 
     With `sentence` the last column is prose: it gets the rest of the line, or, if less than
-    MIN_PROSE columns are left, a line of its own below.
+    MIN_PROSE columns are left, a line of its own below. On a terminal that is too narrow the
+    columns `least` are left out, the first of them first.
     """
     cells = [[part if isinstance(part, Text) else cell(part) for part in row] for row in rows]
     if not cells:
         say(empty)
         return
     out = console()
+    heads = list(heads)
+    for head in least:
+        if _width(heads, cells, sentence) <= out.width:
+            break
+        column = heads.index(head)
+        heads.pop(column)
+        for line in cells:
+            line.pop(column)
     titles = [Text(head, style="bold") for head in heads]
     num_aligned = len(heads) - 1 if sentence else len(heads)
-    widths = [
-        max(line[column].cell_len for line in [titles, *cells]) for column in range(num_aligned)
-    ]
+    widths = _widths(heads, cells)[:num_aligned]
     start = sum(widths) + len(GAP) * num_aligned
     has_room = out.width - start >= MIN_PROSE
     for line in [titles, *cells]:
@@ -165,12 +184,27 @@ def print_list(
     empty: str,
     right: Sequence[str] = (),
     sentence: bool = False,
+    least: Sequence[str] = (),
 ) -> None:
     """Print views as one JSON array, or else as a table with a row for each."""
     if as_json:
         print_json([view.raw for view in views])
     else:
-        print_table(heads, map(row, views), empty=empty, right=right, sentence=sentence)
+        rows = map(row, views)
+        print_table(heads, rows, empty=empty, right=right, sentence=sentence, least=least)
+
+
+def _widths(heads: Sequence[str], cells: Sequence[Sequence[Text]]) -> list[int]:
+    return [
+        max(len(head), *(line[column].cell_len for line in cells))
+        for column, head in enumerate(heads)
+    ]
+
+
+def _width(heads: Sequence[str], cells: Sequence[Sequence[Text]], sentence: bool) -> int:
+    widths = _widths(heads, cells)
+    aligned = widths[:-1] if sentence else widths
+    return sum(aligned) + len(GAP) * (len(aligned) - 1)
 
 
 def _padded(text: Text, width: int, *, is_right: bool) -> Text:

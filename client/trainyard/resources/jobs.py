@@ -59,15 +59,24 @@ class Jobs:
         *,
         state: str | None = None,
         name: str | None = None,
+        search: str | None = None,
         user: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Job]:
         """Iterate over your jobs, newest first; pages are fetched as they are needed.
 
-        `name` selects jobs whose name contains it. Staff may name another `user`, or `all`.
+        `name` selects jobs whose name contains it, `search` also those whose id begins or ends with
+        it, and those of an owner. Staff may name another `user`, or `all`.
         """
         return all_pages(
-            self._connection, "/v1/jobs", Job, limit=limit, state=state, name=name, user=user
+            self._connection,
+            "/v1/jobs",
+            Job,
+            limit=limit,
+            state=state,
+            name=name,
+            search=search,
+            user=user,
         )
 
     def get(self, job_id: str) -> Job:

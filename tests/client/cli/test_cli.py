@@ -16,10 +16,12 @@ from trainyard.cli.jobs.scripts import named_input
 from trainyard.errors import BadInput
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "cli.md"
+LEASE_A, LEASE_B = (f"lease_01k9{letter * 22}" for letter in "ab")
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]x[/]"
 
 
 COMMANDS = [
+    ["status"],
     ["whoami"],
     ["storage"],
     ["jobs"],
@@ -28,7 +30,7 @@ COMMANDS = [
     ["metrics", d.JOB_ID],
     ["metrics", d.JOB_ID, "--keys", "loss, lr"],
     ["verify", d.JOB_ID],
-    ["verify", d.JOB_ID, "--against", "job_01k9other"],
+    ["verify", d.JOB_ID, "--against", "job_01k9othersghjkmnpqrstvwxyz"],
     ["scale", "-", "--ranks", "1,2"],
     ["studies", "list"],
     ["studies", "show", d.STUDY["id"]],
@@ -614,8 +616,19 @@ def test_submit_packs_and_uploads_the_folder_of_a_script(
     assert sent["resources"] == {"ranks_per_node": 2, "wall_time": "20min"}
     own = ("submit", "--script", str(tmp_path / "train.py"), "--wall-time", "20min")
     for words, named in (
-        (["--lease", "lease_a"], {"lease": "lease_a"}),
-        (["--lease", "lease_a", "--lease", "lease_b"], {"leases": ["lease_a", "lease_b"]}),
+        (
+            ["--lease", LEASE_A],
+            {"lease": LEASE_A},
+        ),
+        (
+            [
+                "--lease",
+                LEASE_A,
+                "--lease",
+                LEASE_B,
+            ],
+            {"leases": [LEASE_A, LEASE_B]},
+        ),
     ):
         assert run(*own, "--nodes", "2", *words).exit_code == 0
         sent = json.loads(server.of("POST /v1/jobs")[-1].body)
@@ -679,7 +692,15 @@ def test_options_of_submit_are_laid_over_a_file_or_refused(
     everything(server)
     terms = ("--nodes", "4", "--ranks", "2", "--name", "other", "--wall-time", "9h")
     terms += ("--allow-oom",)
-    shown = run("submit", job_file, *terms, "--node-class", "big", "--lease", "lease_a")
+    shown = run(
+        "submit",
+        job_file,
+        *terms,
+        "--node-class",
+        "big",
+        "--lease",
+        LEASE_A,
+    )
     assert shown.exit_code == 0, shown.output
     sent = server.of("POST /v1/jobs")[-1]
     assert sent.body.decode() == Path(job_file).read_text()
@@ -692,7 +713,7 @@ def test_options_of_submit_are_laid_over_a_file_or_refused(
             "node_class": "big",
             "allow_oom": True,
         },
-        "lease": "lease_a",
+        "lease": LEASE_A,
         "leases": None,
     }
     for option in ("--env=A=1", "--launcher=python", "--include=data", "--secret=TOKEN", "--yes"):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.group import Lists
 from trainyard.cli.output import (
     AsJson,
     Limit,
@@ -21,7 +22,7 @@ from trainyard.cli.times import optional_moment
 from trainyard.views import Cleanup
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="Find leases that should not exist, and remove them.")
+app = typer.Typer(cls=Lists, help="Find leases that should not exist, and remove them.")
 CleanupId = Annotated[str, typer.Argument(metavar="CLEANUP")]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.group import Lists
 from trainyard.cli.output import (
     AsJson,
     Limit,
@@ -21,7 +22,7 @@ from trainyard.cli.session import connect
 from trainyard.views import Maintenance
 from trainyard.wording import as_moment, moment
 
-app = typer.Typer(no_args_is_help=True, help="Reserve hours on nodes, or take one out of service.")
+app = typer.Typer(cls=Lists, help="Reserve hours on nodes, or take one out of service.")
 
 
 @app.command("list")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.group import Lists
 from trainyard.cli.jobs.planning import read_job
 from trainyard.cli.output import (
     AsJson,
@@ -33,8 +34,8 @@ CancelOrphans = Annotated[
     bool, typer.Option("--cancel-orphans", help="Cancel and refund the leases left outside.")
 ]
 
-policy_app = typer.Typer(no_args_is_help=True, help="Booking policies.")
-windows_app = typer.Typer(no_args_is_help=True, help="Hours in which leases on pools are allowed.")
+policy_app = typer.Typer(cls=Lists, help="Booking policies.")
+windows_app = typer.Typer(cls=Lists, help="Hours in which leases on pools are allowed.")
 
 
 @policy_app.command("list")

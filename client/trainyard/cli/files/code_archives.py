@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.group import Lists
 from trainyard.cli.output import AsJson, print_list, say
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
 from trainyard.wording import moment, size
 
-app = typer.Typer(no_args_is_help=True, help="The code of scripts that you have uploaded.")
+app = typer.Typer(cls=Lists, help="The code of scripts that you have uploaded.")
 
 SHORTEST = 8  # digits of a hash that name an archive
 

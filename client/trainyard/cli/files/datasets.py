@@ -17,6 +17,7 @@ from trainyard.cli.files.fetching import (
     fetch_in_job,
     name_of,
 )
+from trainyard.cli.group import Lists
 from trainyard.cli.output import (
     AsJson,
     note,
@@ -33,7 +34,7 @@ from trainyard.resources.datasets import files_below
 from trainyard.views import Dataset
 from trainyard.wording import moment, reference, size
 
-app = typer.Typer(no_args_is_help=True, help="Texts and images to train on.")
+app = typer.Typer(cls=Lists, help="Texts and images to train on.")
 
 
 @app.command("list")

@@ -15,6 +15,8 @@ from trainyard.cli.files.fetching import (
     fetch_in_job,
     name_of,
 )
+from trainyard.cli.finding import JOBS, JobKey
+from trainyard.cli.group import Lists
 from trainyard.cli.output import (
     AsJson,
     print_answer,
@@ -31,7 +33,7 @@ from trainyard.wording import moment, reference, size
 
 WEIGHT_PATTERNS = ("model.safetensors", "model-*-of-*.safetensors")
 
-app = typer.Typer(no_args_is_help=True, help="Hugging Face models to start from.")
+app = typer.Typer(cls=Lists, help="Hugging Face models to start from.")
 
 
 @app.command("list")
@@ -143,7 +145,7 @@ def fetch(
 
 @app.command("promote")
 def promote(
-    job_id: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")],
+    named: JobKey,
     checkpoint: Annotated[str, typer.Argument(help="Its checkpoint, such as step-400.")],
     name: Annotated[
         str, typer.Argument(help="Name of the model; one that you have gets its next version.")
@@ -155,6 +157,7 @@ def promote(
     if not step.isdigit():
         raise BadInput(f"{checkpoint}: write the checkpoint's step, such as step-400.")
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         model = client.models.promote(job_id, int(step), name)
     if as_json:
         print_json(model.raw)

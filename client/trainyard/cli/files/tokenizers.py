@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from trainyard import bpe_program
+from trainyard.cli.finding import JOBS, JobKey
+from trainyard.cli.group import Lists
 from trainyard.cli.jobs.following import follow_job
 from trainyard.cli.output import AsJson, note, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
@@ -13,7 +15,7 @@ from trainyard.packing import pack_files
 from trainyard.views import Tokenizer
 from trainyard.wording import moment, reference, size
 
-app = typer.Typer(no_args_is_help=True, help="Your own tokenizers, to pretrain with.")
+app = typer.Typer(cls=Lists, help="Your own tokenizers, to pretrain with.")
 Name = Annotated[str, typer.Argument(help="Name that jobs use.")]
 
 
@@ -88,12 +90,13 @@ def upload(
 
 @app.command("promote")
 def promote(
-    job_id: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")],
+    named: JobKey,
     name: Name,
     as_json: AsJson = False,
 ) -> None:
     """Keep the tokenizer.json among a job's artifacts."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         _tell(client.tokenizers.promote(job_id, name), as_json=as_json)
 
 

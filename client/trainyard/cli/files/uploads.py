@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.group import Lists
 from trainyard.cli.output import AsJson, print_answer, print_list
 from trainyard.cli.session import connect
 from trainyard.wording import moment, size
 
-app = typer.Typer(no_args_is_help=True, help="Uploads that were broken off; they can go on.")
+app = typer.Typer(cls=Lists, help="Uploads that were broken off; they can go on.")
 
 
 @app.command("list")

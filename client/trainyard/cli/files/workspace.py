@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.group import Lists
 from trainyard.cli.output import AsJson, note, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.cli.transfers import transfer_bar
@@ -12,7 +13,7 @@ from trainyard.errors import BadInput
 from trainyard.views import Workspace, WorkspaceEntry
 from trainyard.wording import counted, moment, size
 
-app = typer.Typer(no_args_is_help=True, help="Your folder that outlives leases.")
+app = typer.Typer(cls=Lists, help="Your folder that outlives leases.")
 Snapshot = Annotated[
     str | None, typer.Option(help="A snapshot's id; by default what it holds now.")
 ]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.finding import JOBS, JobKey
 from trainyard.cli.output import AsJson, print_answer, print_list
 from trainyard.cli.session import connect
 from trainyard.cli.transfers import transfer_bar
@@ -15,12 +16,11 @@ from trainyard.inert import one_line
 from trainyard.views import Artifact, Checkpoint
 from trainyard.wording import moment, size
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 
-
-def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
+def checkpoints(named: JobKey, as_json: AsJson = False) -> None:
     """List the checkpoints of a job that are in the store."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         found = client.jobs.checkpoints(job_id)
     print_list(
         found,
@@ -39,9 +39,10 @@ def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
     )
 
 
-def artifacts(job_id: JobId, as_json: AsJson = False) -> None:
+def artifacts(named: JobKey, as_json: AsJson = False) -> None:
     """List the files that a job has written."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         found = client.jobs.artifacts(job_id)
     print_list(
         found,
@@ -60,7 +61,7 @@ def artifacts(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 def download(
-    job_id: JobId,
+    named: JobKey,
     name: Annotated[
         str,
         typer.Argument(help="An artifact such as sample.txt, or a checkpoint such as step-000400."),
@@ -72,6 +73,7 @@ def download(
 ) -> None:
     """Download an artifact, or a checkpoint as a tar file."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         item = _find(client, job_id, name)
         target = _target(item, job_id, to)
         with transfer_bar(show=not as_json) as progress:

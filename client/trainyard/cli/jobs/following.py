@@ -8,24 +8,34 @@ from rich.console import Console
 from rich.text import Text
 
 from trainyard.cli.exit_codes import ExitCode
-from trainyard.cli.output import AsJson, console, note, print_json, print_json_line, print_table
+from trainyard.cli.finding import JOBS, JobKey
+from trainyard.cli.output import (
+    AsJson,
+    console,
+    note,
+    print_json,
+    print_json_line,
+    print_table,
+    say,
+)
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
 from trainyard.inert import inert
 from trainyard.progress import follow
 from trainyard.summary import show_summary
-from trainyard.views import LogLine
+from trainyard.views import Job, LogLine
 from trainyard.wording import number, sparkline
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 POLL_S = 1.0
+LAST_LINES = 10
 CLOCK = "time"  # time of each line: not a metric for people
 QUIET_POLLS = 2
 
 
-def follow_command(job_id: JobId, as_json: AsJson = False) -> None:
+def follow_command(named: JobKey, as_json: AsJson = False) -> None:
     """Watch a job to its end; Ctrl-C stops only the watching. Exit code 1: it did not succeed."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         follow_job(client, job_id, as_json=as_json)
 
 
@@ -40,6 +50,7 @@ def follow_job(client: Trainyard, job_id: str, *, as_json: bool) -> None:
             final = follow(client, job_id, out)
             job = final.job
             show_summary(job, out, losses=final.losses)
+            _show_way_on(client, job)
     except KeyboardInterrupt as error:
         note(f"Stopped watching; the job continues. Watch again: trainyard follow {job_id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from error
@@ -47,8 +58,18 @@ def follow_job(client: Trainyard, job_id: str, *, as_json: bool) -> None:
         raise typer.Exit(ExitCode.JOB_FAILED)
 
 
+def _show_way_on(client: Trainyard, job: Job) -> None:
+    """Print the last words of the rank that is to blame, and where to look further."""
+    if job.state == "failed":
+        attempts = client.jobs.attempts(job.id)
+        for line in attempts[-1].last_lines[-LAST_LINES:] if attempts else ():
+            say(f"  | {line}")
+        say(f"All of its output: trainyard logs {job.id}")
+    say(f"Its page: {client.url}/jobs/{job.id}")
+
+
 def logs(
-    job_id: JobId,
+    named: JobKey,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines until the job has ended.")
     ] = False,
@@ -62,6 +83,7 @@ def logs(
     out = console()
     is_empty = True
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         try:
             for line in _log_lines(client, job_id, rank=rank, search=search, follow=follow):
                 is_empty = False
@@ -77,7 +99,7 @@ def logs(
 
 
 def metrics(
-    job_id: JobId,
+    named: JobKey,
     keys: Annotated[
         str | None, typer.Option(help="Only these, with commas, such as loss,tokens_per_s.")
     ] = None,
@@ -86,6 +108,7 @@ def metrics(
     """Show every metric: first, last, lowest and highest value, and its shape."""
     wanted = [key.strip() for key in keys.split(",") if key.strip()] if keys else None
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         measured = client.jobs.metrics(job_id, wanted, resolution=1000)
     if as_json:
         print_json(measured.raw)

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.finding import JOBS, JobKey
 from trainyard.cli.jobs.scripts import input_text, script_facts
 from trainyard.cli.jobs.verifying import VERDICTS
 from trainyard.cli.output import (
     AsJson,
     Limit,
     console,
+    id_cell,
     print_answer,
     print_facts,
     print_json,
@@ -23,8 +25,6 @@ from trainyard.cli.session import connect
 from trainyard.summary import show_summary
 from trainyard.views import Attempt, Job, Place
 from trainyard.wording import counted, duration, moment, number, steps_text
-
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 
 
 def list_jobs(
@@ -40,7 +40,7 @@ def list_jobs(
         jobs,
         ["id", "name", "state", "step", "loss", "submitted", "reason"],
         lambda job: (
-            job.id,
+            id_cell(job.id),
             job.name,
             state_text(job.state),
             steps_text(job.step, job.steps, separator="/"),
@@ -51,13 +51,15 @@ def list_jobs(
         sentence=True,
         empty="No jobs here. Submit one: trainyard submit FILE",
         right=["step", "loss"],
+        least=["loss", "submitted"],
         as_json=as_json,
     )
 
 
-def show(job_id: JobId, as_json: AsJson = False) -> None:
+def show(named: JobKey, as_json: AsJson = False) -> None:
     """Show a job: state with its reason, plan, attempts, result."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         job = client.jobs.get(job_id)
         attempts = client.jobs.attempts(job_id)
     if as_json:
@@ -71,45 +73,52 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
         _show_result(job)
 
 
-def cancel(job_id: JobId, as_json: AsJson = False) -> None:
+def cancel(named: JobKey, as_json: AsJson = False) -> None:
     """End a job for good; a running one saves a checkpoint first."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named, changes=True)
         _answer(client.jobs.cancel(job_id), as_json)
 
 
-def pause(job_id: JobId, as_json: AsJson = False) -> None:
+def pause(named: JobKey, as_json: AsJson = False) -> None:
     """Save a checkpoint, free the node and wait for `resume`."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named, changes=True)
         _answer(client.jobs.pause(job_id), as_json)
 
 
-def resume(job_id: JobId, as_json: AsJson = False) -> None:
+def resume(named: JobKey, as_json: AsJson = False) -> None:
     """Put a paused job back in the queue."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named, changes=True)
         _answer(client.jobs.resume(job_id), as_json)
 
 
-def requeue(job_id: JobId, as_json: AsJson = False) -> None:
+def requeue(named: JobKey, as_json: AsJson = False) -> None:
     """Save a checkpoint, free the node and go back to the queue."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named, changes=True)
         _answer(client.jobs.requeue(job_id), as_json)
 
 
-def profile(job_id: JobId, as_json: AsJson = False) -> None:
+def profile(named: JobKey, as_json: AsJson = False) -> None:
     """Record a running job's next three steps; `download` the traces once it has ended."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named, changes=True)
         _asked(client.jobs.profile(job_id), as_json)
 
 
-def snapshot(job_id: JobId, as_json: AsJson = False) -> None:
+def snapshot(named: JobKey, as_json: AsJson = False) -> None:
     """Record what fills a running job's memory; `download` the tables once it has ended."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named, changes=True)
         _asked(client.jobs.snapshot(job_id), as_json)
 
 
-def clone(job_id: JobId, as_json: AsJson = False) -> None:
+def clone(named: JobKey, as_json: AsJson = False) -> None:
     """Submit the same job again."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         _answer(client.jobs.clone(job_id), as_json)
 
 

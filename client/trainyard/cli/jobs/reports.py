@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.finding import JOBS, LEASES, NAMED
+from trainyard.cli.group import Lists
 from trainyard.cli.output import AsJson, Limit, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
@@ -15,15 +17,16 @@ from trainyard.wording import moment
 
 KINDS = (".html", ".json")
 
-app = typer.Typer(help="Your reports, and the check of a report.", no_args_is_help=True)
+app = typer.Typer(cls=Lists, help="Your reports, and the check of a report.")
 
 
 def report(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB...", help="Ids of jobs, job_...")
+        list[str] | None,
+        typer.Argument(metavar="JOB...", help=NAMED, autocompletion=JOBS.complete),
     ] = None,
     lease: Annotated[
-        str | None, typer.Option(help="Instead: every job that ran in this lease, lease_...")
+        str | None, typer.Option(help="Instead: every job that ran in this lease.")
     ] = None,
     title: Annotated[str, typer.Option(help="By default the name of the job or lease.")] = "",
     output: Annotated[
@@ -38,7 +41,11 @@ def report(
     if output is not None:
         require_new(output)
     with connect() as client:
-        written = client.reports.write(jobs or (), lease=lease, title=title)
+        written = client.reports.write(
+            [JOBS.id_of(client, one) for one in jobs or ()],
+            lease=lease and LEASES.id_of(client, lease),
+            title=title,
+        )
         if output is not None:
             save(client, written.sha256, output)
         address = f"{client.url}/reports/{written.sha256}"

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from trainyard import Trainyard
+from trainyard.cli.finding import JOBS, JobKey
+from trainyard.cli.group import Lists
 from trainyard.cli.output import AsJson, note, print_answer, print_list, say
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
@@ -18,7 +20,7 @@ from trainyard.packing import PackedCode, pack, pack_files
 from trainyard.views import JobInput
 from trainyard.wording import counted, moment, size
 
-secrets_app = typer.Typer(no_args_is_help=True, help="Values that only your own scripts see.")
+secrets_app = typer.Typer(cls=Lists, help="Values that only your own scripts see.")
 
 SHOWN = 10  # paths of what is sent
 SHOWN_LEFT_OUT = 5  # paths for each reason
@@ -202,7 +204,7 @@ def named_input(text: str) -> dict[str, str]:
 
 
 def download_code(
-    job_id: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")],
+    named: JobKey,
     to: Annotated[
         Path | None, typer.Option(help="File; by default the job's id and .zip, here.")
     ] = None,
@@ -210,6 +212,7 @@ def download_code(
 ) -> None:
     """Download the code that a script's job runs, as a zip archive."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         script = client.jobs.get(job_id).spec.get("script")
         if script is None:
             raise BadInput(f"{job_id} runs a recipe and has no code of its own.")

@@ -1,13 +1,14 @@
 """`trainyard submit`: a file that describes a job, or a user's own program."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trainyard import Trainyard
+from trainyard.cli.finding import LEASES
 from trainyard.cli.jobs.following import follow_job
 from trainyard.cli.jobs.planning import read_job
 from trainyard.cli.jobs.scripts import ScriptOptions, named_input, script_job
@@ -201,6 +202,7 @@ def submit(
     )
     text = None if script is not None else _job_text(words or [], options)
     with connect() as client:
+        terms = replace(terms, leases=[LEASES.id_of(client, one) for one in terms.leases])
         if text is not None:
             job = client.jobs.create(text, changes=terms.fields())
         else:
@@ -250,7 +252,7 @@ def _tell(client: Trainyard, job: Job, *, follow: bool, as_json: bool) -> None:
     elif as_json:
         print_json_line({"event": "job", "data": job.raw})
     else:
-        say(f"Submitted {job.name} as {job.id}")
+        say(f"Submitted {job.name} as {job.id}: {client.url}/jobs/{job.id}")
     if follow:
         follow_job(client, job.id, as_json=as_json)
     elif not as_json:

@@ -6,12 +6,12 @@ import typer
 from rich.text import Text
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.finding import JOBS, JobKey
 from trainyard.cli.output import AsJson, print_facts, print_json, print_table, say
 from trainyard.cli.session import connect
 from trainyard.views import Certificate, Comparison, Job
 from trainyard.wording import counted, number
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 VERDICTS = {
     "pass": Text("✓ same curve", style="green"),
     "fail": Text("✗ not the same curve", style="red"),
@@ -22,7 +22,7 @@ EXIT_CODES = {"pass": ExitCode.OK, "fail": ExitCode.JOB_FAILED}
 
 
 def verify(
-    job_id: JobId,
+    named: JobKey,
     against: Annotated[
         str | None,
         typer.Option(metavar="OTHER", help="Compare with this job instead of its certificate."),
@@ -31,10 +31,12 @@ def verify(
 ) -> None:
     """Compare a job's first steps with one rank, or a job with another. Exit code 0: same curve."""
     with connect() as client:
+        job_id = JOBS.id_of(client, named)
         if against is None:
             job = client.jobs.get(job_id)
             found: Curves | None = job.certificate
         else:
+            against = JOBS.id_of(client, against)
             job, found = None, client.jobs.compare(job_id, against)
     if as_json:
         print_json(None if found is None else found.raw)

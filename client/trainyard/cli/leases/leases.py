@@ -6,11 +6,14 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.finding import LEASES, LeaseKey
+from trainyard.cli.group import Lists
 from trainyard.cli.leases import calendars, waitlist
 from trainyard.cli.leases.waitlist import Gpus
 from trainyard.cli.output import (
     AsJson,
     Limit,
+    id_cell,
     print_answer,
     print_facts,
     print_json,
@@ -24,7 +27,7 @@ from trainyard.cli.times import moment_of, start_of
 from trainyard.views import BlockVerdict, FreeHour, Lease, Taken
 from trainyard.wording import counted, moment, part_of
 
-app = typer.Typer(no_args_is_help=True, help="Exclusive hours on nodes.")
+app = typer.Typer(cls=Lists, help="Exclusive hours on nodes.")
 app.add_typer(waitlist.app, name="waitlist")
 app.add_typer(calendars.app, name="calendar")
 
@@ -48,7 +51,6 @@ Snug = Annotated[
     bool,
     typer.Option("--snug", help="Among possible starts, the one that fragments free time least."),
 ]
-LeaseId = Annotated[str, typer.Argument(metavar="LEASE")]
 
 
 @app.command("list")
@@ -63,7 +65,7 @@ def list_leases(
         leases,
         ["id", "node", "kind", "state", "from", "jobs stop at", "reason"],
         lambda lease: (
-            lease.id,
+            id_cell(lease.id),
             _where_of(lease),
             lease.kind,
             state_text(lease.state),
@@ -73,6 +75,7 @@ def list_leases(
         ),
         sentence=True,
         empty="No leases. Book one: trainyard leases book 14:00 2 --class cpu2",
+        least=["kind", "jobs stop at"],
         as_json=as_json,
     )
 
@@ -149,24 +152,26 @@ def verdict(
 
 
 @app.command("extend")
-def extend(lease_id: LeaseId, hours: Hours, as_json: AsJson = False) -> None:
+def extend(named: LeaseKey, hours: Hours, as_json: AsJson = False) -> None:
     """Extend a lease, if its node is free and the rules allow it."""
     with connect() as client:
+        lease_id = LEASES.id_of(client, named, changes=True)
         lease = client.leases.extend(lease_id, hours)
     _answer(lease, f"{lease.id} is extended.", as_json)
 
 
 @app.command("release")
-def release(lease_id: LeaseId, as_json: AsJson = False) -> None:
+def release(named: LeaseKey, as_json: AsJson = False) -> None:
     """Cancel a booked lease, or end an active one early: its jobs save and go back to the queue."""
     with connect() as client:
+        lease_id = LEASES.id_of(client, named, changes=True)
         lease = client.leases.release(lease_id)
     _answer(lease, lease.reason, as_json)
 
 
 @app.command("swap")
 def swap(
-    lease_id: LeaseId,
+    named: LeaseKey,
     start: Start,
     hours: Hours,
     node_class: NodeClass = None,
@@ -181,6 +186,7 @@ def swap(
     if len(names) > 1:
         raise typer.BadParameter("a lease is swapped for one node")
     with connect() as client:
+        lease_id = LEASES.id_of(client, named, changes=True)
         lease = client.leases.swap(
             lease_id,
             start_of(start),
@@ -195,17 +201,19 @@ def swap(
 
 
 @app.command("restore")
-def restore(lease_id: LeaseId, as_json: AsJson = False) -> None:
+def restore(named: LeaseKey, as_json: AsJson = False) -> None:
     """Book a cancelled block again, if it is still free."""
     with connect() as client:
+        lease_id = LEASES.id_of(client, named, changes=True)
         lease = client.leases.restore(lease_id)
     _answer(lease, f"{lease_id} is booked again, as {lease.id}.", as_json)
 
 
 @app.command("cancel")
-def cancel(lease_id: LeaseId, as_json: AsJson = False) -> None:
+def cancel(named: LeaseKey, as_json: AsJson = False) -> None:
     """Cancel a booked lease, or end an active one early."""
     with connect() as client:
+        lease_id = LEASES.id_of(client, named, changes=True)
         client.leases.cancel(lease_id)
     print_answer({"id": lease_id, "cancelled": True}, f"{lease_id} is cancelled.", as_json=as_json)
 

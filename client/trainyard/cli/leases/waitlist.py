@@ -4,18 +4,19 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import AsJson, print_answer, print_list, state_text
+from trainyard.cli.finding import WAITS, WaitKey
+from trainyard.cli.group import Lists
+from trainyard.cli.output import AsJson, id_cell, print_answer, print_list, state_text
 from trainyard.cli.session import connect
 from trainyard.cli.times import optional_moment, start_of
 from trainyard.wording import moment, part_of
 
-app = typer.Typer(no_args_is_help=True, help="Wait for hours that are not free.")
+app = typer.Typer(cls=Lists, help="Wait for hours that are not free.")
 
 Gpus = Annotated[
     int | None,
     typer.Option(min=1, help="GPUs (CPU slots) of each node; default: the whole node."),
 ]
-WaitId = Annotated[str, typer.Argument(metavar="ENTRY")]
 
 
 @app.command("list")
@@ -27,7 +28,7 @@ def list_waits(as_json: AsJson = False) -> None:
         waits,
         ["id", "hours", "on", "starts from", "to", "state", "ahead", "offer"],
         lambda wait: (
-            wait.id,
+            id_cell(wait.id),
             wait.hours,
             part_of(wait.node or wait.node_class or "", wait.gpus),
             moment(wait.first_start),
@@ -76,9 +77,10 @@ def join(
 
 
 @app.command("accept")
-def accept(wait_id: WaitId, as_json: AsJson = False) -> None:
+def accept(named: WaitKey, as_json: AsJson = False) -> None:
     """Book the block that is offered to a waitlist entry."""
     with connect() as client:
+        wait_id = WAITS.id_of(client, named, changes=True)
         lease = client.waitlist.accept(wait_id)
     print_answer(
         lease.raw,
@@ -88,9 +90,10 @@ def accept(wait_id: WaitId, as_json: AsJson = False) -> None:
 
 
 @app.command("decline")
-def decline(wait_id: WaitId, as_json: AsJson = False) -> None:
+def decline(named: WaitKey, as_json: AsJson = False) -> None:
     """Decline the offered block; the entry goes to the end of the waitlist."""
     with connect() as client:
+        wait_id = WAITS.id_of(client, named, changes=True)
         wait = client.waitlist.decline(wait_id)
     print_answer(
         wait.raw,
@@ -100,9 +103,10 @@ def decline(wait_id: WaitId, as_json: AsJson = False) -> None:
 
 
 @app.command("leave")
-def leave(wait_id: WaitId, as_json: AsJson = False) -> None:
+def leave(named: WaitKey, as_json: AsJson = False) -> None:
     """Remove an entry from the waitlist."""
     with connect() as client:
+        wait_id = WAITS.id_of(client, named, changes=True)
         client.waitlist.leave(wait_id)
     print_answer(
         {"id": wait_id, "left": True}, f"{wait_id} is no longer on the waitlist.", as_json=as_json

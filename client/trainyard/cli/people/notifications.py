@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.group import Lists
 from trainyard.cli.output import (
     AsJson,
     Limit,
@@ -19,7 +20,7 @@ from trainyard.cli.session import connect
 from trainyard.views import NoticeChoices
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="Your notifications and their channels.")
+app = typer.Typer(cls=Lists, help="Your notifications and their channels.")
 
 
 class Channel(StrEnum):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.group import Lists
 from trainyard.cli.output import (
     AsJson,
     note,
@@ -27,9 +28,9 @@ Attribute = Annotated[
     list[str] | None, typer.Option("--attribute", help="NAME=TEXT; may be given more than once.")
 ]
 
-labs_app = typer.Typer(no_args_is_help=True, help="Labs: people who share a budget.")
-grants_app = typer.Typer(no_args_is_help=True, help="Exceptions to booking rules.")
-invites_app = typer.Typer(no_args_is_help=True, help="Invitations to create an account.")
+labs_app = typer.Typer(cls=Lists, help="Labs: people who share a budget.")
+grants_app = typer.Typer(cls=Lists, help="Exceptions to booking rules.")
+invites_app = typer.Typer(cls=Lists, help="Invitations to create an account.")
 
 
 @labs_app.command("list")

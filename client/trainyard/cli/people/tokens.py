@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import AsJson, note, print_answer, print_json, print_list, say
+from trainyard.cli.finding import TOKENS, TokenKey
+from trainyard.cli.group import Lists
+from trainyard.cli.output import AsJson, id_cell, note, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="Your own API tokens, for scripts.")
+app = typer.Typer(cls=Lists, help="Your own API tokens, for scripts.")
 
 
 class Scope(StrEnum):
@@ -32,13 +34,14 @@ def list_tokens(as_json: AsJson = False) -> None:
         tokens,
         ["id", "name", "scopes", "expires", "last used", "state"],
         lambda token: (
-            token.id,
+            id_cell(token.id),
             token.name,
             " ".join(token.scopes),
             moment(token.expires_at),
             moment(token.last_used_at),
             f"revoked {moment(token.revoked_at)}" if token.revoked_at else "valid",
         ),
+        least=["last used", "scopes"],
         empty="No tokens. Make one: trainyard tokens create NAME --scope jobs",
         as_json=as_json,
     )
@@ -69,9 +72,10 @@ def create_token(
 
 
 @app.command("revoke")
-def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = False) -> None:
+def revoke_token(named: TokenKey, as_json: AsJson = False) -> None:
     """Revoke a token, which stops working at once."""
     with connect() as client:
+        token_id = TOKENS.id_of(client, named, changes=True)
         client.tokens.revoke(token_id)
     print_answer({"id": token_id, "revoked": True}, f"{token_id} no longer works.", as_json=as_json)
 

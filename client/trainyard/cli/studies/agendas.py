@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.finding import AGENDAS, LEASES, AgendaKey
+from trainyard.cli.group import Lists
 from trainyard.cli.jobs.planning import read_job
-from trainyard.cli.output import AsJson, Limit, print_json, print_list, say
+from trainyard.cli.output import AsJson, Limit, id_cell, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.cli.studies import watching
 from trainyard.cli.studies.agenda_display import jobs_table, show_agenda
@@ -21,9 +23,8 @@ AgendaFile = Annotated[
     Path,
     typer.Argument(help="An agenda as YAML; `-` reads standard input.", show_default=False),
 ]
-AgendaId = Annotated[str, typer.Argument(metavar="AGENDA", help="Id of the agenda, agenda_...")]
 
-app = typer.Typer(no_args_is_help=True, help="An ordered list of jobs for one lease.")
+app = typer.Typer(cls=Lists, help="An ordered list of jobs for one lease.")
 
 
 @app.command("plan")
@@ -48,6 +49,7 @@ def plan(
         raise typer.BadParameter("give either --lease ID, or --hours 3 --class CLASS")
     text = read_job(file)
     with connect() as client:
+        lease = lease and LEASES.id_of(client, lease)
         answer = client.agendas.plan(
             text, lease=lease, hours=hours, node_class=node_class, nodes=nodes
         )
@@ -62,7 +64,7 @@ def plan(
 @app.command("submit")
 def submit(
     file: AgendaFile,
-    lease: Annotated[str, typer.Option(help="Id of the lease to run in, lease_...")],
+    lease: Annotated[str, typer.Option(help="Lease to run in.")],
     anyway: Annotated[
         bool,
         typer.Option("--anyway", help="Submit even if not all jobs fit; the rest run elsewhere."),
@@ -75,7 +77,7 @@ def submit(
     """
     text = read_job(file)
     with connect() as client:
-        agenda = client.agendas.create(text, lease=lease, anyway=anyway)
+        agenda = client.agendas.create(text, lease=LEASES.id_of(client, lease), anyway=anyway)
     if as_json:
         print_json(agenda.raw)
         return
@@ -92,11 +94,18 @@ def list_agendas(
 ) -> None:
     """List your agendas, newest first."""
     with connect() as client:
+        lease = lease and LEASES.id_of(client, lease)
         agendas = list(client.agendas.list(lease=lease, limit=limit))
     print_list(
         agendas,
         ["id", "name", "lease", "begins", "status"],
-        lambda one: (one.id, one.name, one.lease, moment(one.begins), one.summary),
+        lambda one: (
+            id_cell(one.id),
+            one.name,
+            one.lease and id_cell(one.lease),
+            moment(one.begins),
+            one.summary,
+        ),
         sentence=True,
         empty="No agendas here. Make one: trainyard agenda submit FILE --lease LEASE",
         as_json=as_json,
@@ -104,12 +113,13 @@ def list_agendas(
 
 
 @app.command("show")
-def show(agenda_id: AgendaId, as_json: AsJson = False) -> None:
+def show(named: AgendaKey, as_json: AsJson = False) -> None:
     """Show an agenda's progress: finished and late jobs, and whether the rest still fits.
 
     Exit code: 3 if it does not fit any more.
     """
     with connect() as client:
+        agenda_id = AGENDAS.id_of(client, named)
         agenda = client.agendas.get(agenda_id)
     if as_json:
         print_json(agenda.raw)
@@ -120,9 +130,10 @@ def show(agenda_id: AgendaId, as_json: AsJson = False) -> None:
 
 
 @app.command("follow")
-def follow(agenda_id: AgendaId, as_json: AsJson = False) -> None:
+def follow(named: AgendaKey, as_json: AsJson = False) -> None:
     """Watch an agenda to its end. Exit code 1: not all of its jobs succeeded."""
     with connect() as client:
+        agenda_id = AGENDAS.id_of(client, named)
         agenda = watching.follow(
             client,
             partial(client.agendas.get, agenda_id),
@@ -138,9 +149,10 @@ def follow(agenda_id: AgendaId, as_json: AsJson = False) -> None:
 
 
 @app.command("cancel")
-def cancel(agenda_id: AgendaId, as_json: AsJson = False) -> None:
+def cancel(named: AgendaKey, as_json: AsJson = False) -> None:
     """Cancel the waiting jobs of an agenda. A running one continues."""
     with connect() as client:
+        agenda_id = AGENDAS.id_of(client, named, changes=True)
         agenda = client.agendas.cancel(agenda_id)
     if as_json:
         print_json(agenda.raw)

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.finding import STUDIES, StudyKey
+from trainyard.cli.group import Lists
 from trainyard.cli.jobs.planning import JobFile, read_job
-from trainyard.cli.output import AsJson, Limit, print_answer, print_json, print_list, say
+from trainyard.cli.output import AsJson, Limit, id_cell, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.cli.studies import watching
 from trainyard.cli.studies.study_display import jobs_table, show_report
@@ -18,9 +20,7 @@ from trainyard.inert import one_line
 from trainyard.views import Study, StudyReport
 from trainyard.wording import moment
 
-StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="Id of the study, study_...")]
-
-app = typer.Typer(no_args_is_help=True, help="Trainings at several sizes or in several schedules.")
+app = typer.Typer(cls=Lists, help="Trainings at several sizes or in several schedules.")
 
 
 def scale(
@@ -60,7 +60,7 @@ def list_studies(
         studies,
         ["id", "name", "kind", "submitted", "jobs"],
         lambda study: (
-            study.id,
+            id_cell(study.id),
             study.name,
             study.kind,
             moment(study.created_at),
@@ -73,9 +73,10 @@ def list_studies(
 
 
 @app.command("show")
-def show(study_id: StudyId, as_json: AsJson = False) -> None:
+def show(named: StudyKey, as_json: AsJson = False) -> None:
     """Show the results of a study so far."""
     with connect() as client:
+        study_id = STUDIES.id_of(client, named)
         report = client.studies.get(study_id)
     if as_json:
         print_json(report.raw)
@@ -86,16 +87,18 @@ def show(study_id: StudyId, as_json: AsJson = False) -> None:
 
 
 @app.command("follow")
-def follow(study_id: StudyId, as_json: AsJson = False) -> None:
+def follow(named: StudyKey, as_json: AsJson = False) -> None:
     """Watch a study to its end. Exit code 1: not all of its jobs succeeded."""
     with connect() as client:
+        study_id = STUDIES.id_of(client, named)
         _follow(client, study_id, as_json)
 
 
 @app.command("cancel")
-def cancel(study_id: StudyId, as_json: AsJson = False) -> None:
+def cancel(named: StudyKey, as_json: AsJson = False) -> None:
     """Cancel every unfinished job of a study."""
     with connect() as client:
+        study_id = STUDIES.id_of(client, named, changes=True)
         study = client.studies.cancel(study_id)
     print_answer(study.raw, f"{study.id} ({study.name}): {_jobs_words(study)}.", as_json=as_json)
 

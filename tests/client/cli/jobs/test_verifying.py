@@ -59,15 +59,15 @@ def test_without_a_certificate_it_says_why(
 
 def test_two_jobs_are_compared_by_the_server(server: FakeServer, run: Run) -> None:
     server.answer(f"GET {JOB}/comparison", as_json(d.COMPARISON))
-    shown = run("verify", d.JOB_ID, "--against", "job_01k9other")
+    shown = run("verify", d.JOB_ID, "--against", "job_01k9othersghjkmnpqrstvwxyz")
     assert shown.exit_code == 0
-    assert "400 steps with job_01k9other" in shown.stdout
-    assert server.asked[-1].query == {"with": ["job_01k9other"]}
+    assert "400 steps with job_01k9othersghjkmnpqrstvwxyz" in shown.stdout
+    assert server.asked[-1].query == {"with": ["job_01k9othersghjkmnpqrstvwxyz"]}
 
 
 def test_jobs_that_cannot_be_compared_name_the_fields(server: FakeServer, run: Run) -> None:
     detail = "a and b are not the same training: they differ in training.seed."
     server.answer(f"GET {JOB}/comparison", refused(422, "not_comparable", detail))
-    shown = run("verify", d.JOB_ID, "--against", "job_01k9other")
+    shown = run("verify", d.JOB_ID, "--against", "job_01k9othersghjkmnpqrstvwxyz")
     assert shown.exit_code == 2
     assert "differ in training.seed" in shown.stderr
