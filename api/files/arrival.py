@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from api.files.dataset_check import DatasetCheck
+from api.files.text_check import TextCheck
 from core.base.errors import Conflict
 from core.tables.base import Document
 
@@ -43,7 +43,7 @@ class Hash(Protocol):
 class Arrival:
     """Hash and check of the first `received` bytes of an upload."""
 
-    check: DatasetCheck | None
+    check: TextCheck | None
     received: int = 0
     hash: Hash = field(default_factory=sha256)
 
@@ -116,7 +116,7 @@ class Arrivals:
         arrival = self._known.pop(upload_id, None)
         if arrival is None or arrival.received != received:
             text = format in ("text", "jsonl")
-            arrival = Arrival(DatasetCheck(is_jsonl=format == "jsonl") if text else None)
+            arrival = Arrival(TextCheck(is_jsonl=format == "jsonl") if text else None)
             while piece := os.read(descriptor, min(PIECE, received - arrival.received)):
                 arrival.take(piece)
         os.lseek(descriptor, received, os.SEEK_SET)

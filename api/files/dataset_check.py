@@ -1,4 +1,4 @@
-"""Check of an uploaded text while it streams: UTF-8, no NUL, and for JSON lines, each of a form
+"""Check of a text while it streams: UTF-8, no NUL, and for JSON lines, each of a form
 that can be trained on.
 
 The bytes are kept as they came; nothing is repaired.

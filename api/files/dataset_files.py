@@ -2,6 +2,7 @@
 
 from core.tables.files import Dataset
 from core.wire.messages import FileRef
+from strategies.plan.data.compression import ENDINGS
 
 EXTENSIONS = {
     "text": "txt",
@@ -16,5 +17,6 @@ def files_of(dataset: Dataset) -> list[FileRef]:
     """Return the files of a dataset in their order; a single one is named by its format."""
     if dataset.files is not None:
         return [FileRef.model_validate(file) for file in dataset.files]
-    path = f"data.{EXTENSIONS[dataset.format]}"
+    compression = dataset.report.get("compression")
+    path = f"data.{EXTENSIONS[dataset.format]}" + (ENDINGS[compression] if compression else "")
     return [FileRef(path=path, sha256=dataset.sha256, size=dataset.size)]

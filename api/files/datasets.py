@@ -32,6 +32,7 @@ from core.tables.kinds import SharedKind
 from core.wire.messages import FileRef
 from strategies.plan.built_in import digits
 from strategies.plan.built_in.datasets import BUILT_IN, DIGITS, prepare
+from strategies.plan.data.compression import ENDINGS, Compression
 
 
 def list_datasets(
@@ -165,6 +166,7 @@ def _only_format(uploads: Sequence[Upload]) -> str:
                 code="several_formats",
                 param="uploads",
             )
+        _require_ending(upload, upload.report.get("compression"))
     if first.format == "npz" and len(uploads) > 1:
         raise BadRequest(
             f"uploads: {len(uploads)} archives of images; a dataset of images has one.",
@@ -175,6 +177,19 @@ def _only_format(uploads: Sequence[Upload]) -> str:
     if twice is not None:
         raise BadRequest(f"uploads: {twice} is there twice. Send each file once.", param="uploads")
     return first.format
+
+
+def _require_ending(upload: Upload, compression: Compression | None) -> None:
+    """Refuse a path that says another compression than the file has: programs go by it."""
+    said = next((one for one, ending in ENDINGS.items() if upload.path.endswith(ending)), None)
+    if said == compression or upload.format not in ("text", "jsonl"):
+        return
+    ending = "no such ending" if compression is None else f"the ending {ENDINGS[compression]}"
+    raise BadRequest(
+        f"uploads: {upload.path} is {compression or 'not compressed'}. Give it {ending}.",
+        code="wrong_ending",
+        param="uploads",
+    )
 
 
 def joint_report(reports: Sequence[tuple[str, Document]]) -> Document:

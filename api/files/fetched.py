@@ -32,11 +32,13 @@ from core.tables.base import Document
 from core.tables.files import Artifact, Dataset, Model
 from core.tables.jobs import Job
 from core.wire.messages import FileRef, RelativePath
+from strategies.plan.data.compression import ENDINGS, BadCompression, compression_in, opened
 
 RECORD = "hub.json"
 MAX_RECORD_BYTES = 4 << 20
 MAX_FILES = 2000  # as many as a node keeps of an output
 FORMATS = {f".{ending}": format for format, ending in EXTENSIONS.items()} | {".ndjson": "jsonl"}
+PACKED = tuple(ENDINGS.values())
 MOST_TEXT = 64 << 20  # bytes checked within a request: some 2 s of JSON lines
 MOST_TABLES = 4  # each is read by a process of its own, in some seconds
 PIECE = 1 << 20
@@ -113,7 +115,7 @@ def check_dataset(process: Process, person: Person, asked: NewFetched) -> Checke
     store = process.service(Store)
     with process.read() as session:
         fetched = fetched_files(session, store, person, asked.job, kind="dataset")
-    formats = {FORMATS.get(PurePosixPath(path).suffix, "unknown") for path in fetched.files}
+    formats = {_format_of(path) for path in fetched.files}
     if len(formats) > 1 or not formats <= {"text", "jsonl", "parquet", "arrow"}:
         raise _refusal(
             f"its files are {', '.join(sorted(formats))}. Make a dataset of files of one format: "
@@ -166,6 +168,14 @@ def take_dataset(
     return view(session.get_one(Dataset, dataset_id), person.name)
 
 
+def _format_of(path: str) -> str:
+    """Return the format that a file's name says, without its compression."""
+    name = PurePosixPath(path)
+    return FORMATS.get(
+        name.with_suffix("").suffix if name.suffix in PACKED else name.suffix, "unknown"
+    )
+
+
 def _reports(
     store: Store, files: Mapping[str, FileRef], format: str
 ) -> Iterator[tuple[str, Document]]:
@@ -179,8 +189,9 @@ def _reports(
             if format in ("parquet", "arrow"):
                 yield path, tables_report(stored, format)
             else:
-                yield path, _text_report(stored, is_jsonl=format == "jsonl", most=left)
-                left -= files[path].size
+                report, read = _text_report(stored, is_jsonl=format == "jsonl", most=left)
+                yield path, report
+                left -= read
         except InvalidRequest as error:
             items = [
                 item.model_copy(update={"message": f"{path}: {item.message}"})
@@ -191,21 +202,27 @@ def _reports(
             raise BadRequest(f"{path}: {error}", code=error.code, param="job") from error
 
 
-def _text_report(path: Path, *, is_jsonl: bool, most: int) -> Document:
-    """Return the report of a text, of which about `most` bytes are read, to the end of a line."""
-    check = DatasetCheck(is_jsonl=is_jsonl)
-    with path.open("rb") as file:
-        while file.tell() < most and (piece := file.read(min(PIECE, most - file.tell()))):
-            check.feed(piece)
-        while not piece.endswith(b"\n") and (piece := file.readline(PIECE)):
-            check.feed(piece)
-        is_whole = not file.read(1)
+def _text_report(path: Path, *, is_jsonl: bool, most: int) -> tuple[Document, int]:
+    """Return the report of a text, of which about `most` bytes are read, to the end of a line, and
+    how many were."""
+    check, read = DatasetCheck(is_jsonl=is_jsonl), 0
+    try:
+        with opened(path) as file:
+            while read < most and (piece := file.read(min(PIECE, most - read))):
+                check.feed(piece)
+                read += len(piece)
+            while not piece.endswith(b"\n") and (piece := file.readline(PIECE)):
+                check.feed(piece)
+                read += len(piece)
+            is_whole = not file.read(1)
+    except BadCompression as error:
+        raise BadRequest(f"the file {error}", code="bad_compression") from error
     check.finish()
-    report = check.report()
-    if is_whole:
-        return report
-    warning = f"The first {check.lines:,} lines were checked."
-    return {"lines": None, "characters": None, "warnings": [warning, *check.warnings]}
+    report = {**check.report(), "compression": compression_in(path)}
+    if not is_whole:
+        warning = f"The first {check.lines:,} lines were checked."
+        report |= {"lines": None, "characters": None, "warnings": [warning, *check.warnings]}
+    return report, read
 
 
 def fetched_files(

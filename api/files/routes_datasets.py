@@ -9,7 +9,6 @@ import anyio
 from fastapi import APIRouter, Query, Request, Response
 
 from api.files import datasets, fetched
-from api.files.dataset_check import DatasetCheck
 from api.files.dataset_files import files_of
 from api.files.image_check import images_report
 from api.files.owned import show_readable
@@ -25,6 +24,7 @@ from api.files.schemas import (
 )
 from api.files.store import IncomingFile, Store
 from api.files.table_check import tables_report
+from api.files.text_check import TextCheck
 from api.files.uploads import PIECE, receive
 from api.web.auth import SignedIn
 from api.web.errors import too_large
@@ -38,6 +38,7 @@ from core.base.errors import BadRequest, Conflict
 from core.tables.base import Document
 from core.tables.files import Dataset, Tokenizer
 from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
+from strategies.plan.data.compression import BadCompression, opened
 from strategies.plan.words import counted
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
@@ -95,7 +96,7 @@ async def upload_dataset(
             await receive(request, incoming, max_bytes=max_bytes)
             report = await anyio.to_thread.run_sync(_report, incoming, format, max_bytes)
         else:
-            check = DatasetCheck(is_jsonl=format == "jsonl")
+            check = TextCheck(is_jsonl=format == "jsonl")
             await _receive(request, check, incoming, max_bytes)
             report = check.report()
         return await anyio.to_thread.run_sync(
@@ -162,9 +163,13 @@ def preview_dataset(
     if view.format in ("parquet", "arrow"):
         return DatasetPreview(text=f"{view.format} in {len(view.files):,} files.\n", is_all=True)
     path, _ = _first_file(process, person, dataset_id)
-    with path.open("rb") as file:
-        text = file.read(num_bytes).decode("utf-8", "ignore")
-    return DatasetPreview(text=text, is_all=view.size <= num_bytes)
+    try:
+        with opened(path) as file:
+            text = file.read(num_bytes + 1)
+    except BadCompression as error:  # a fetched file is checked only at its beginning
+        raise BadRequest(f"There is no preview: the file {error}.", code="no_preview") from error
+    is_all = len(text) <= num_bytes and len(view.files) <= 1
+    return DatasetPreview(text=text[:num_bytes].decode("utf-8", "ignore"), is_all=is_all)
 
 
 @router.get("/{dataset_id}/rows", summary="Preview a dataset as tokens")
@@ -210,7 +215,7 @@ def delete_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep)
 
 
 async def _receive(
-    request: Request, check: DatasetCheck, incoming: IncomingFile, max_bytes: int
+    request: Request, check: TextCheck, incoming: IncomingFile, max_bytes: int
 ) -> None:
     promised = request.headers.get("content-length", "")
     if promised.isdigit() and int(promised) > max_bytes:
@@ -229,7 +234,7 @@ async def _receive(
     await anyio.to_thread.run_sync(check.finish)
 
 
-def _check_and_write(check: DatasetCheck, incoming: IncomingFile, piece: bytes) -> None:
+def _check_and_write(check: TextCheck, incoming: IncomingFile, piece: bytes) -> None:
     check.feed(piece)
     incoming.write(piece)
 

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from api.files.schemas import RowPreview
 from core.base.errors import BadRequest
 from strategies.plan.built_in.datasets import DatasetFormat
+from strategies.plan.data.compression import BadCompression, opened
 from strategies.plan.data.hf_tokenizer import HuggingFace
 from strategies.plan.data.reading import BadData, documents
 from strategies.plan.data.rows import Row, Text, WrongRow, row_from
@@ -66,15 +67,16 @@ def examine(
             {"place": place, **_row(row, tokenizer, most_tokens)}
             for place, row in islice(_rows(path, format), count)
         ]
-    except (BadData, NoTables, WrongRow, ValueError, ImportError) as error:
+    except (BadData, BadCompression, NoTables, WrongRow, ValueError, ImportError) as error:
         return {"why": str(error)}
     return {"why": None, "rows": rows}
 
 
 def _rows(path: Path, format: DatasetFormat) -> Iterator[tuple[str, Row]]:
     if format == "text":
-        with path.open(encoding="utf-8", errors="replace") as file:
-            yield "beginning", Text(file.read(TEXT_ROW))
+        with opened(path) as file:
+            text = file.read(4 * TEXT_ROW).decode("utf-8", "ignore")
+        yield "beginning", Text(text[:TEXT_ROW])
         return
     for document in documents(path, format, ""):
         yield document.place, row_from(document.content)

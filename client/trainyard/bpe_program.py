@@ -5,6 +5,8 @@ which the nodes have with transformers, and for tables pyarrow. The same texts a
 same tokenizer, whatever the number of threads.
 """
 
+import gzip
+import io
 import json
 import os
 import sys
@@ -41,17 +43,29 @@ def main(folder: Path, size: int, output: Path) -> None:
 def texts(folder: Path) -> Iterator[str]:
     """Yield the texts of a dataset's files, in the order of their paths."""
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
-        if path.suffix in (".jsonl", ".ndjson"):
-            with path.open("rb") as lines:
+        suffix = path.with_suffix("").suffix if path.suffix in (".gz", ".zst") else path.suffix
+        if suffix in (".jsonl", ".ndjson"):
+            with opened(path) as lines:
                 for line in lines:
                     if line.strip():
                         yield text_of(json.loads(line))
-        elif path.suffix in (".parquet", ".arrow"):
+        elif suffix in (".parquet", ".arrow"):
             yield from (text_of(row) for row in rows(path))
         elif path.is_file():
-            with path.open(encoding="utf-8") as text:
+            with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8") as text:
                 while some := "".join(islice(text, LINES_AT_ONCE)):
                     yield some
+
+
+def opened(path: Path) -> Any:
+    """Open a file to read its bytes, unpacked."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")
+    if path.suffix == ".zst":
+        import zstandard
+
+        return zstandard.open(path, "rb")
+    return path.open("rb")
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -72,19 +72,25 @@ def choose(kind: str, repository: str, paths: list[str], patterns: list[str]) ->
             f"model.safetensors, whole or in parts. It has {some_of(paths)}. Pickles (*.bin, *.pt) "
             "are not fetched, because reading one can run code."
         )
-    chosen = [path for path in chosen if PurePosixPath(path).suffix in FORMATS]
+    chosen = [path for path in chosen if ending(path) in FORMATS]
     if not chosen:
         sys.exit(
             f"{repository} has no file of {', '.join(FORMATS)} that matches {' '.join(patterns)}. "
             f"It has {some_of(paths)}."
         )
-    formats = sorted({FORMATS[PurePosixPath(path).suffix] for path in chosen})
+    formats = sorted({FORMATS[ending(path)] for path in chosen})
     if len(formats) > 1:
         sys.exit(
             f"{repository} has files of several formats, {', '.join(formats)}: {some_of(chosen)}. "
             "A dataset has one: choose with --files, such as --files 'data/*.parquet'."
         )
     return chosen
+
+
+def ending(path: str) -> str:
+    """Return the ending of a file's name, before .gz or .zst."""
+    name = PurePosixPath(path)
+    return name.with_suffix("").suffix if name.suffix in (".gz", ".zst") else name.suffix
 
 
 def some_of(paths: list[str]) -> str:

@@ -56,7 +56,8 @@ class Datasets:
 
         Without `format`, a name that ends in .jsonl or .ndjson means JSON lines, one that ends in
         .npz means images, and any other name means text. `trainyard.idx.pack` makes such an .npz
-        from MNIST's original files. A large file goes on after a break, also of an earlier call.
+        from MNIST's original files. Text and JSON lines may be compressed (.gz, .zst). A large file
+        goes on after a break, also of an earlier call.
         """
         file = Path(path)
         try:
@@ -117,7 +118,7 @@ class Datasets:
 
 
 def guess_format(path: Path) -> Format:
-    """Return the format that the ending of a file's name indicates."""
+    """Return the format that the ending of a file's name indicates, before .gz or .zst."""
     endings: dict[str, Format] = {
         ".jsonl": "jsonl",
         ".ndjson": "jsonl",
@@ -125,7 +126,10 @@ def guess_format(path: Path) -> Format:
         ".parquet": "parquet",
         ".arrow": "arrow",
     }
-    return endings.get(path.suffix.lower(), "text")
+    ending = path.suffix.lower()
+    if ending in (".gz", ".zst"):
+        ending = path.with_suffix("").suffix.lower()
+    return endings.get(ending, "text")
 
 
 def files_below(folder: Path) -> list[tuple[Path, str]]:

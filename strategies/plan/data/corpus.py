@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from strategies.plan.built_in.datasets import DatasetFormat as Format
+from strategies.plan.data.compression import compression_in
 from strategies.plan.data.document_files import require_documents, write_documents
 from strategies.plan.data.hf_tokenizer import HuggingFace
 from strategies.plan.data.indexed import IndexedTokens, is_in_use
@@ -62,7 +63,8 @@ def open_corpus(
     `whole_bytes` are only counted; they become tokens when they are read.
     """
     shards = shards_of(path)
-    if format == "text" and spec.tokenizer == "bytes":
+    is_plain = format == "text" and all(compression_in(file) is None for file in shards)
+    if is_plain and spec.tokenizer == "bytes":
         return Corpus(joined([np.memmap(file, np.uint8, "r") for file in shards]), None, Bytes())
     is_large = sum(shard.stat().st_size for shard in shards) > whole_bytes
     has_index = format != "text" and is_large

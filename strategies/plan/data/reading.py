@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from strategies.plan.built_in.datasets import DatasetFormat as Format
+from strategies.plan.data.compression import BadCompression, compression_in, opened
 from strategies.plan.data.rows import Row, WrongRow, row_from
 from strategies.plan.data.tables import NoTables, table_rows
 
@@ -68,15 +69,18 @@ def pieces_of_text(shards: Sequence[Path]) -> Iterator[str]:
 
 
 def pieces_of_bytes(shards: Sequence[Path]) -> Iterator[bytes]:
-    """Yield the bytes of all shards in pieces of PIECE_BYTES, the last one smaller."""
+    """Yield what all shards hold, in pieces of PIECE_BYTES, the last one smaller."""
     pending = bytearray()
     for path in shards:
-        with path.open("rb") as file:
-            while piece := file.read(PIECE_BYTES - len(pending)):
-                pending += piece
-                if len(pending) == PIECE_BYTES:
-                    yield bytes(pending)
-                    pending.clear()
+        try:
+            with opened(path) as file:
+                while piece := file.read(PIECE_BYTES - len(pending)):
+                    pending += piece
+                    if len(pending) == PIECE_BYTES:
+                        yield bytes(pending)
+                        pending.clear()
+        except BadCompression as error:
+            raise BadData(f"{file_words(path, shards) or 'the dataset '}{error}") from error
     if pending:
         yield bytes(pending)
 
@@ -84,11 +88,19 @@ def pieces_of_bytes(shards: Sequence[Path]) -> Iterator[bytes]:
 def byte_place(shards: Sequence[Path], at: int) -> str:
     """Return the words for byte number `at` of all shards, counted in its own file."""
     for path in shards:
-        size = path.stat().st_size
+        size = unpacked_size(path)
         if at < size:
             break
         at -= size
     return f"{file_words(path, shards)}byte {at:,} of {size:,}"
+
+
+def unpacked_size(path: Path) -> int:
+    """Return the number of bytes that a file holds; a compressed one is read for it."""
+    if compression_in(path) is None:
+        return path.stat().st_size
+    with opened(path) as file:
+        return sum(len(piece) for piece in iter(lambda: file.read(PIECE_BYTES), b""))
 
 
 def file_words(path: Path, shards: Sequence[Path]) -> str:
@@ -126,17 +138,21 @@ def rows_of(path: Path, format: Format, file: str) -> Iterator[PlacedRow]:
                 yield PlacedRow(place, row_from(content), line_at)
             except WrongRow as error:
                 raise BadData(f"{place} {error}") from error
-    except NoTables as error:
+    except (NoTables, BadCompression) as error:
         raise BadData(f"{file or 'the dataset '}{error}") from error
 
 
 def documents(path: Path, format: Format, file: str) -> Iterator[Document]:
-    """Yield each line or row of one file; `file` begins every place. Raises BadData, NoTables."""
+    """Yield each line or row of one file; `file` begins every place.
+
+    Raises BadData, NoTables, BadCompression.
+    """
     if format in ("parquet", "arrow"):
         for number, fields in table_rows(path, format):
             yield Document(f"{file}row {number}", fields, None)
         return
-    with path.open("rb") as lines:
+    can_seek = compression_in(path) is None
+    with opened(path) as lines:
         at = 0
         for number, line in enumerate(lines, start=1):
             if line.strip():
@@ -144,5 +160,5 @@ def documents(path: Path, format: Format, file: str) -> Iterator[Document]:
                     content = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     raise BadData(f"{file}line {number} is not JSON: {error}") from error
-                yield Document(f"{file}line {number}", content, at)
+                yield Document(f"{file}line {number}", content, at if can_seek else None)
             at += len(line)
