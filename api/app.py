@@ -85,6 +85,8 @@ from api.web.bells import Ringer
 from api.web.errors import add_error_handlers
 from api.web.process import Process
 from api.web.rate_limits import RateLimits
+from api.workbenches import routes as workbenches
+from api.workbenches.tunnels import Tunnels
 from api.workspaces import routes as workspaces
 from core.base.settings import ApiSettings
 from core.database.database import Database
@@ -146,6 +148,7 @@ ROUTERS = (
     node_protocol.router,
     node_workspaces.router,
     workspaces.router,
+    workbenches.router,
     node_files.router,
     node_secrets.router,
     prometheus.router,
@@ -164,12 +167,14 @@ def create_app(settings: ApiSettings) -> FastAPI:
     hub = Hub(database, settings.redis_url)
     audience = Audience(database)
     plans = PlanCache()
+    tunnels = Tunnels(settings.redis_url)
     services = [
         store,
         Arrivals(store.root / "uploads"),
         hub,
         audience,
         plans,
+        tunnels,
         Openings(),
         Forecasts(),
     ]
@@ -188,6 +193,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         hub.start()
+        tunnels.start()
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         chores = [
             asyncio.create_task(prometheus.measure_loop(app.state.numbers)),
@@ -200,6 +206,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         for chore in chores:
             chore.cancel()
         await hub.close()
+        await tunnels.close()
         process.ringer.close()
         process.limits.close()
         app.state.looks.close()
@@ -229,6 +236,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         for method in route.methods or ():
             scopes[method.lower(), route.path] = declared_scope(policy, method, route.path)
     describe(app, scopes)
+    app.include_router(workbenches.sockets)  # they check who opens them by themselves
     app.include_router(dashboard.create(app))
     app.state.nothing_here = dashboard.nothing_here(app)
     app.add_middleware(Lanes, numbers=app.state.numbers)

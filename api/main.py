@@ -22,6 +22,7 @@ from core.base.settings import ApiSettings
 from core.database.schema import UnknownRevision, upgrade
 
 OPEN_FILES = 65_536  # 1,000 live streams and as many requests fit well below it
+MAX_MESSAGE_BYTES = 1 << 20  # of a WebSocket
 GOODBYE_S = 5  # for answers that are on their way when we are asked to stop
 # Turn of a thread while others want to run, 5 ms by Python's default. A heartbeat asks for a turn
 # again after each of its statements: in the opening minute of a course the longest took 0.64 s with
@@ -65,6 +66,9 @@ def main() -> None:
         port=settings.port,
         loop="uvloop",
         http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,  # a terminal's echo is short, and what is large is not text
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # headers.py: uvicorn would take the first address, not the last

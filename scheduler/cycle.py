@@ -375,7 +375,7 @@ def grant(
             else:
                 places = walk_in(scheduler, session, row, placement, now)
             meeting_point = rendezvous(session, places, SystemRandom())
-            keep_apart(row, places, meeting_point)
+            keep_apart(job, places, meeting_point)
             with tracing.span("place", parent=row.traceparent, job=row.id, epoch=row.epoch + 1):
                 if not assign(session, row, places, now=now, actor=ACTOR, rendezvous=meeting_point):
                     raise Overtaken
@@ -391,7 +391,7 @@ def grant(
 
 
 def keep_apart(
-    job: Job, places: Sequence[NodeAssignment], meeting_point: Rendezvous | None
+    job: WaitingJob, places: Sequence[NodeAssignment], meeting_point: Rendezvous | None
 ) -> None:
     """Raise NeighboursRefused if a node cannot keep the job apart from those of other owners."""
     programs = "relay" if meeting_point is None else meeting_point.fabric.programs
@@ -399,7 +399,7 @@ def keep_apart(
         why = why_not_beside_others(
             place.node,
             place.lease,
-            is_script=job.code_sha256 is not None,
+            is_script=job.is_script,
             on_nodes_network=programs == "host",
         )
         if why:

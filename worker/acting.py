@@ -10,6 +10,7 @@ import structlog
 from core.base import tracing
 from core.base.clock import boot_s
 from core.spec.script import Script
+from core.spec.workbench import Workbench
 from core.states import INFRASTRUCTURE, Outcome
 from core.wire.messages import Gpu, InputFiles, Order, StopOrder, Unread
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
@@ -233,7 +234,7 @@ class Actor:
         known = self.memory.setdefault(attempt.key, InMemory())
         gang = order.gang
         interface = "" if gang is None else gang.rendezvous.fabric.interface or self.peers.interface
-        is_script = isinstance(order.spec, Script)
+        is_script = isinstance(order.spec, Script | Workbench)
         launcher, why = order.launcher, ""
         if not is_script:
             launcher, why = self.spawners.choose(order.launcher, spawns=known.spawns)
@@ -253,6 +254,7 @@ class Actor:
             rendezvous=None if gang is None else gang.rendezvous,
             interface=interface,
             script=is_script,
+            workbench=isinstance(order.spec, Workbench),
             log_bytes=self.log_bytes,
             memory_bytes=self.memory_bytes,
             share=share,

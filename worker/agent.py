@@ -160,7 +160,8 @@ class Agent:
         elif record is None and seen.schedule and boot_s() >= seen.schedule.stop_at:
             phase = Phase.STOPPING
         elif record is not None or seen.shim_lives:
-            record, phase = None, Phase.RUNNING if step else Phase.STARTING
+            is_at_work = step > 0 or attempt.ready_file.exists()
+            record, phase = None, Phase.RUNNING if is_at_work else Phase.STARTING
         elif seen.prepared and not seen.may_start:
             phase, message = Phase.READY, "Waiting for its other nodes."
         else:

@@ -87,7 +87,9 @@ class StartFile(StateFile):
     threads: int = Field(ge=1)
     """Threads of each rank."""
     script: bool = False
-    """True if plan.json is a script's; there is no trainer."""
+    """True if plan.json is a program's, a script's or a workbench's; there is no trainer."""
+    workbench: bool = False
+    """True if it is a workbench's."""
     gpus: list[str] = []
     """UUIDs of the GPUs or MIG instances that the ranks may see, in order; empty without GPUs."""
     nodes: int = Field(default=1, ge=1)
@@ -206,6 +208,11 @@ class Attempt(RunDirectory):
     @property
     def hosts_file(self) -> Path:
         return self.path / "hosts.json"
+
+    @property
+    def ready_file(self) -> Path:
+        """File that exists once a workbench can be entered."""
+        return self.path / "ready"
 
     @property
     def resume_folder(self) -> Path:

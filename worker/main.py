@@ -232,6 +232,7 @@ def script_host(settings: WorkerSettings) -> ScriptHost:
         settings.workspaces,
         settings.workspace_uid,
         settings.egress,
+        settings.api_url,
     )
 
 

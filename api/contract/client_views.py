@@ -31,7 +31,9 @@ from typing import Any
 from trainyard.transport.decoding import View
 '''
 NODE_PROTOCOL = "/v1/node/"
-PLAIN_DOCUMENTS = frozenset({"JobSpec", "ScriptJobSpec", "ModelSpec", "Inventory", "Layout"})
+PLAIN_DOCUMENTS = frozenset(
+    {"JobSpec", "ScriptJobSpec", "WorkbenchJobSpec", "ModelSpec", "Inventory", "Layout"}
+)
 NAMES = {  # where the name of the schema without "View" says too little, or stands for another one
     "AuditView": "AuditEntry",
     "ChoicesView": "NoticeChoices",

@@ -12,7 +12,7 @@ from api.files.owned import Owned, find_readable, reference
 from api.jobs.schemas import JobInputView
 from core.base.errors import BadRequest
 from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
-from core.spec.spec import JobSpec, ScriptJobSpec
+from core.spec.spec import JobSpec, ProgramJobSpec
 from core.tables.files import Checkpoint, Dataset, Model
 from core.tables.jobs import Job, JobInput
 from core.tables.nodes import Node
@@ -44,7 +44,7 @@ class ResolvedInput:
 
 
 def resolve_inputs(
-    session: Session, spec: ScriptJobSpec, *, user_id: str
+    session: Session, spec: ProgramJobSpec, *, user_id: str
 ) -> Sequence[ResolvedInput]:
     """Return the inputs of a job with their files, in the order of the spec.
 

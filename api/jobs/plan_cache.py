@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.spec.planning import plan_on, plan_training
-from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec
+from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec
 from core.states import NodeState
 from core.tables.base import Document
 from core.tables.nodes import Node, NodeClass
@@ -74,7 +74,7 @@ class PlanCache:
 
     def plan(self, spec: AnyJobSpec, offer: ClassOnOffer) -> PlanOnClass:
         """Return the plan of `spec` on one node class."""
-        if isinstance(spec, ScriptJobSpec):
+        if not isinstance(spec, JobSpec):
             short = plan_on(spec, offer.hardware)
             return PlanOnClass(offer, short, short.model_dump(mode="json"))
         key = (training_key(spec), offer.name, offer.version, offer.hardware.slots)

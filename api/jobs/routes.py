@@ -41,7 +41,7 @@ from core.base.clock import utc_now
 from core.base.ids import IdKind
 from core.base.strict_text import Json, SpecText, parse
 from core.leases.adjacent import stopped_with
-from core.spec.spec import AnyJobSpec, ScriptJobSpec
+from core.spec.spec import AnyJobSpec, ProgramJobSpec
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.leases import Lease
@@ -107,7 +107,7 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
         if planned.inputs and planned.chosen is not None:
             fetch_s = fetch_seconds(session, planned.inputs, planned.chosen.offer.name)
         workspace = ""
-        if isinstance(spec, ScriptJobSpec) and spec.workspace:
+        if isinstance(spec, ProgramJobSpec) and spec.workspace:
             workspace = writers.expectation(session, person.id, now=utc_now())
     return plan_view(planned, lease, last, fetch_s=fetch_s, workspace=workspace, now=utc_now())
 

@@ -44,6 +44,7 @@ def body_of(schema: dict[str, Any], example: object) -> dict[str, Any]:
 JOB_SPECS = [
     {"$ref": "#/components/schemas/JobSpec"},
     {"$ref": "#/components/schemas/ScriptJobSpec"},
+    {"$ref": "#/components/schemas/WorkbenchJobSpec"},
 ]
 JOB_BODY = body_of({"anyOf": JOB_SPECS}, EXAMPLE)
 PLAN_BODY = body_of(

@@ -16,6 +16,7 @@ from core.base.clock import utc_now
 from core.base.errors import Conflict
 from core.jobs.attempts import ask_to_stop, live_attempt, node_names
 from core.reasons import ReasonCode
+from core.spec.spec import JobSpec, stored_spec
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
 from core.tables.jobs import Job
 from core.transitions import advance, note
@@ -84,8 +85,11 @@ def request(
 ) -> None:
     """Ask the running attempt for something that it leaves behind as an artifact. Raises Conflict
     if there is none."""
-    if job.code_sha256 is not None:
-        raise Conflict(f"{job.name} is a script; the platform cannot take a {WHAT[action]} of it.")
+    if not isinstance(stored_spec(job.spec), JobSpec):
+        raise Conflict(
+            f"{job.name} is a program of its owner's; the platform cannot take a {WHAT[action]} "
+            "of it."
+        )
     attempt = live_attempt(session, job) if job.state is JobState.RUNNING else None
     if attempt is None:
         raise Conflict(

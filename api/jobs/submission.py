@@ -44,6 +44,7 @@ from core.spec.spec import (
     MAX_OUT_OF_MEMORY_S,
     AnyJobSpec,
     JobSpec,
+    ProgramJobSpec,
     ScriptJobSpec,
     format_duration,
     may_start,
@@ -130,6 +131,7 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
     if isinstance(spec, ScriptJobSpec):
         require_code(session, spec, user_id=user_id)
         require_secrets(session, spec, user_id=user_id)
+    if isinstance(spec, ProgramJobSpec):
         inputs = resolve_inputs(session, spec, user_id=user_id)
     else:
         dataset_id = find_dataset(
@@ -233,6 +235,7 @@ def insert_job(
     inputs: Sequence[ResolvedInput] = ()
     if isinstance(spec, ScriptJobSpec):  # what it names may have been deleted meanwhile
         require_code(session, spec, user_id=owner.id)
+    if isinstance(spec, ProgramJobSpec):
         inputs = resolve_inputs(session, spec, user_id=owner.id)
     fork = None
     if isinstance(spec, JobSpec):
@@ -305,7 +308,7 @@ def insert_job(
         used_s=0,
         certificate=None,
         result=None,
-        inputs=[input_view(one) for one in inputs] if isinstance(spec, ScriptJobSpec) else [],
+        inputs=[input_view(one) for one in inputs] if isinstance(spec, ProgramJobSpec) else [],
         created_at=now,
         started_at=None,
         finished_at=None,
@@ -453,10 +456,10 @@ def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None
 def granted_networks(
     session: Session, spec: AnyJobSpec, node_classes: Sequence[str], *, user_id: str
 ) -> Mapping[str, Sequence[str]]:
-    """Map node class -> the hosts that a script may reach there, for classes on which all that it
+    """Map node class -> the hosts that a program may reach there, for classes on which all that it
     asks for is granted; empty if it asks for nothing. Raises BadRequest if there is no such class.
     """
-    if not isinstance(spec, ScriptJobSpec) or not spec.network or not node_classes:
+    if not isinstance(spec, ProgramJobSpec) or not spec.network or not node_classes:
         return {}
     found, refusals = {}, []
     for name in node_classes:
@@ -564,7 +567,7 @@ def nodes_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> tupl
         )
     for lease, _ in found:
         node = session.get_one(Node, lease.node_id)
-        why = why_not_beside_others(node, lease, is_script=isinstance(spec, ScriptJobSpec))
+        why = why_not_beside_others(node, lease, is_script=isinstance(spec, ProgramJobSpec))
         if why:
             raise BadRequest(f"{param}: {why}", code=ReasonCode.SHARING_UNAVAILABLE, param=param)
     sizes = [lease.num_slots for lease, _ in found if lease.num_slots is not None]

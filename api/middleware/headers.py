@@ -61,14 +61,14 @@ class BehindProxy:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] in ("http", "websocket"):
             headers = Headers(scope=scope)
             address = ",".join(headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
             scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
             scope = dict(scope)
             if _is_address(address):
                 scope["client"] = (address, 0)
-            if scheme in ("http", "https"):
+            if scheme in ("http", "https") and scope["type"] == "http":
                 scope["scheme"] = scheme
         await self.app(scope, receive, send)
 
@@ -96,6 +96,9 @@ class Shell:
             self.headers["Strict-Transport-Security"] = "max-age=31536000"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and not self._is_ours(scope):
+            await send({"type": "websocket.close", "code": 1008})  # before accepting it: 403
+            return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -111,7 +114,7 @@ class Shell:
                     headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        if self.hosts is not None and _host_of(scope) not in self.hosts:
+        if not self._is_ours(scope):
             problem = ProblemDocument(
                 title="Unknown host",
                 status=421,
@@ -122,6 +125,9 @@ class Shell:
             await problem_response(problem)(scope, receive, dressed)
             return
         await self.app(scope, receive, dressed)
+
+    def _is_ours(self, scope: Scope) -> bool:
+        return self.hosts is None or _host_of(scope) in self.hosts
 
 
 def _is_address(text: str) -> bool:

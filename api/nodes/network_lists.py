@@ -10,7 +10,7 @@ from sqlalchemy import and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from core.spec.hosts import HostRule, host_rules, hosts_in, narrowed
-from core.spec.spec import AnyJobSpec, ScriptJobSpec
+from core.spec.spec import AnyJobSpec, ProgramJobSpec, ScriptJobSpec
 from core.states import NodeState
 from core.tables.jobs import Job
 from core.tables.kinds import ListOwner
@@ -63,9 +63,10 @@ def network_of(session: Session, job: Job, spec: AnyJobSpec, node: Node) -> Netw
 
     An older worker, which would not read the order, is told nothing: its programs reach nothing.
     """
-    if not isinstance(spec, ScriptJobSpec) or node.inventory.get("egress") is None:
+    if not isinstance(spec, ProgramJobSpec) or node.inventory.get("egress") is None:
         return None
-    if not spec.network and spec.script.requirements is None:
+    program = spec.script if isinstance(spec, ScriptJobSpec) else spec.workbench
+    if not spec.network and program.requirements is None:
         return None
     granted = granted_hosts(session, node_class=node.class_name, user_id=job.user_id)
     if not spec.network and not granted:

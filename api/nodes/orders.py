@@ -18,10 +18,13 @@ from core.spec.spec import (
     AnyJobSpec,
     JobSpec,
     Launcher,
+    ProgramJobSpec,
     ScriptJobSpec,
+    WorkbenchJobSpec,
     stored_plan,
     stored_spec,
 )
+from core.spec.workbench import Workbench
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome, Phase
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile, Tokenizer
 from core.tables.jobs import Attempt, AttemptPart, Job, JobInput
@@ -138,9 +141,7 @@ def _order(
         epoch=attempt.epoch,
         spec=_task(job, spec),
         plan=plan,
-        launcher=Launcher(spec.script.launcher)
-        if isinstance(spec, ScriptJobSpec)
-        else spec.launcher,
+        launcher=_launcher(spec),
         slots=part.slots,
         slots_of_node=_slots_of_node(session, part),
         gang=_gang(attempt, part),
@@ -155,7 +156,7 @@ def _order(
         tokenizer=_tokenizer_files(session, job),
         code=_code(session, job),
         inputs=script_inputs(session, job)
-        if isinstance(spec, ScriptJobSpec) and spec.inputs
+        if isinstance(spec, ProgramJobSpec) and spec.inputs
         else [],
         workspace=workspace_order(session, job, attempt, part, quota),
         network=network_of(session, job, spec, session.get_one(Node, part.node_id)),
@@ -203,9 +204,21 @@ def _leases_of(session: Session, attempt: Attempt) -> list[Lease]:
     return [stopped_with(session, lease) for lease in found]
 
 
-def _task(job: Job, spec: AnyJobSpec) -> TrainSpec | Script:
+def _launcher(spec: AnyJobSpec) -> Launcher:
+    match spec:
+        case ScriptJobSpec():
+            return Launcher(spec.script.launcher)
+        case WorkbenchJobSpec():
+            return Launcher.PYTHON
+        case JobSpec():
+            return spec.launcher
+
+
+def _task(job: Job, spec: AnyJobSpec) -> TrainSpec | Script | Workbench:
     if isinstance(spec, ScriptJobSpec):
         return spec.script
+    if isinstance(spec, WorkbenchJobSpec):
+        return spec.workbench
     training = {name: job.spec[name] for name in TrainSpec.model_fields if name in job.spec}
     return TrainSpec.model_validate(training)
 

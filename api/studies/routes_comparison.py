@@ -13,7 +13,7 @@ from api.web.process import ProcessDep
 from api.web.schemas import ProblemItem
 from api.web.text_types import PlainText
 from core.base.errors import BadRequest, Conflict
-from core.spec.spec import AnyJobSpec, JobSpec, ScriptJobSpec
+from core.spec.spec import AnyJobSpec, JobSpec, ScriptJobSpec, WorkbenchJobSpec
 from core.tables.jobs import Job
 from strategies.plan.planner import Plan
 from strategies.plan.promise import Promise
@@ -22,6 +22,7 @@ from strategies.plan.trust.certificate import compare, differing_fields, promise
 
 router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 
+KINDS = {JobSpec: "a recipe", ScriptJobSpec: "a script", WorkbenchJobSpec: "a workbench"}
 # Nobody promises anything for a script; it is held to what data-parallel ranks reach in float32.
 SCRIPT_PROMISE = Promise("exact", Precision.FLOAT32, Strategy.DDP)
 
@@ -87,8 +88,7 @@ def _differing(one: AnyJobSpec, other: AnyJobSpec) -> dict[str, tuple[object, ob
             for name, value in ones.items()
             if value != others[name] and name != "launcher"
         }
-    kinds = ("a script" if isinstance(spec, ScriptJobSpec) else "a recipe" for spec in (one, other))
-    return {"script": (next(kinds), next(kinds))}
+    return {"script": (KINDS[type(one)], KINDS[type(other)])}
 
 
 def _spec(job: Job) -> AnyJobSpec:
@@ -102,6 +102,6 @@ def _spec(job: Job) -> AnyJobSpec:
 
 def _promise(job: Job) -> Promise:
     spec, plan = require_read(job)
-    if isinstance(spec, ScriptJobSpec) or not isinstance(plan, Plan):
+    if not isinstance(spec, JobSpec) or not isinstance(plan, Plan):
         return SCRIPT_PROMISE
     return promise_of(spec, plan)

@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
-from fastapi import Depends, Request, Response, Security
+from fastapi import Depends, Request, Response, Security, WebSocket
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyCookie, HTTPBearer
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, aliased
+from starlette.requests import HTTPConnection
 
 from api.web.credentials import SESSION_IDLE, SESSION_LONGEST, digest, in_force
 from api.web.identity import RANK, NodeIdentity, Person
@@ -84,9 +85,24 @@ async def signed_in(
     _cookie: Annotated[object, Security(SESSION_COOKIE)] = None,
 ) -> Person:
     """Return any person with a session, or with a valid token that is for this route."""
-    secret, from_cookie = _credential(request)
+    needed = scope_of(request.method, request.scope["route"].path)
+    return await _identify(
+        request, process, needed=needed, only_reads=request.method in SAFE_METHODS
+    )
+
+
+async def enter(websocket: WebSocket, process: Process) -> Person:
+    """Return who opens a WebSocket: a person whose token may change jobs, or with a session, from
+    one of our own pages."""
+    return await _identify(websocket, process, needed=Scope.JOBS, only_reads=False)
+
+
+async def _identify(
+    connection: HTTPConnection, process: Process, *, needed: Scope, only_reads: bool
+) -> Person:
+    secret, from_cookie = _credential(connection)
     now = utc_now()
-    found = await _found(request, process, digest(secret))
+    found = await _found(connection, process, digest(secret), only_reads=only_reads)
     if found is None:
         raise Unauthenticated("This token or session is unknown. Sign in again.")
     ends = [moment for moment in (found.expires_at, found.maker_ends_at) if moment is not None]
@@ -100,14 +116,13 @@ async def signed_in(
     if from_cookie:
         if not is_session:
             raise Unauthenticated("This cookie does not hold a valid session. Sign in again.")
-        if request.method not in SAFE_METHODS and not comes_from_us(request, process):
+        if not only_reads and not comes_from_us(connection, process):
             raise Forbidden(
                 "This request carries a browser's session but does not come from Trainyard's own "
                 "pages. Scripts use a bearer token.",
                 code="cross_site",
             )
     held = included([Scope.ALL] if is_session else [Scope(scope) for scope in found.scopes])
-    needed = scope_of(request.method, request.scope["route"].path)
     if needed not in held:
         raise MissingScope(needed, held)
     if found.last_used_at is None or now - found.last_used_at > TOUCH_EVERY:
@@ -140,7 +155,13 @@ def node(
     _bearer: Annotated[object, Security(BEARER)] = None,
 ) -> NodeIdentity:
     """Return an enrolled node that is not retired; raise Unauthenticated otherwise."""
-    secret, from_cookie = _credential(request)
+    return enter_as_node(request, process)
+
+
+def enter_as_node(connection: HTTPConnection, process: Process) -> NodeIdentity:
+    """Return the node that makes a request or opens a WebSocket; raise Unauthenticated if it is not
+    an enrolled one."""
+    secret, from_cookie = _credential(connection)
     with process.read() as session:
         found = session.execute(NODE_TOKEN, {"sha256": digest(secret)}).one_or_none()
     if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
@@ -148,13 +169,15 @@ def node(
     return NodeIdentity(id=found.id, name=found.name)
 
 
-async def _found(request: Request, process: Process, sha256: str) -> TokenRow | None:
+async def _found(
+    connection: HTTPConnection, process: Process, sha256: str, *, only_reads: bool
+) -> TokenRow | None:
     """Return the row of a token. Reads that share their `state`, as those of one page do, look it
     up once."""
-    if request.method not in SAFE_METHODS:
+    if not only_reads:
         return await run_in_threadpool(_find, process, sha256)
     lookups: dict[str, asyncio.Task[TokenRow | None]]
-    lookups = request.scope.setdefault("state", {}).setdefault("tokens", {})
+    lookups = connection.scope.setdefault("state", {}).setdefault("tokens", {})
     if sha256 not in lookups:
         lookups[sha256] = asyncio.create_task(run_in_threadpool(_find, process, sha256))
     return await asyncio.shield(lookups[sha256])
@@ -245,7 +268,7 @@ def refuse_cross_site(request: Request, process: Process) -> None:
         raise Forbidden("A page of another site cannot sign you in here.", code="cross_site")
 
 
-def comes_from_us(request: Request, process: Process) -> bool:
+def comes_from_us(request: HTTPConnection, process: Process) -> bool:
     """Return True if the browser says that one of our own pages sent the request; False if it says
     nothing."""
     if request.headers.get("sec-fetch-site") == "same-origin":
@@ -269,7 +292,7 @@ def _origin_of(url: str) -> tuple[str, str, int | None] | None:
     return parts.scheme, parts.hostname, None if port == default else port
 
 
-def _credential(request: Request) -> tuple[str, bool]:
+def _credential(request: HTTPConnection) -> tuple[str, bool]:
     """Return the secret that was sent, and True if it came in a cookie."""
     header = request.headers.get("authorization")
     if header is not None:

@@ -24,6 +24,7 @@ AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a chang
         "tokenizers",
         "uploads",
         "workspace",
+        "workbenches",
     ),
     Scope.LEASES: ("leases", "waitlist", "calendars"),
     Scope.ACCOUNT: ("me", "tokens", "sessions", "invites"),

@@ -31,6 +31,7 @@ from trainyard.resources.tokens import Tokens
 from trainyard.resources.uploads import Uploads
 from trainyard.resources.usage import Usage
 from trainyard.resources.waitlist import Waitlist
+from trainyard.resources.workbenches import Workbenches
 from trainyard.resources.workspaces import YourWorkspace
 from trainyard.transport import config
 from trainyard.transport.connection import Connection, Patience
@@ -91,6 +92,7 @@ class Trainyard:
         self.people = People(self.connection)
         self.policies = Policies(self.connection)
         self.workspace = YourWorkspace(self.connection)
+        self.workbenches = Workbenches(self.connection)
 
     @property
     def url(self) -> str:

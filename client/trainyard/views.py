@@ -2235,6 +2235,28 @@ class WindowPlan(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Workbench(View):
+    """A workbench: a job that its owner sits in front of."""
+
+    id: str
+    """Id of the job."""
+    name: str
+    kind: str
+    state: str
+    reason: str
+    """Reason of this state, in a sentence."""
+    node: str | None
+    lease: str | None
+    """Lease that it runs in."""
+    slots: int
+    """Number of GPUs, or of CPU slots, that it has."""
+    ends_at: datetime | None
+    """Moment at which it is stopped. Null: it has not started."""
+    can_be_entered: bool
+    """True if it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkspaceWriter(View):
     """The program that writes to your workspace now."""
 

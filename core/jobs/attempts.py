@@ -22,7 +22,7 @@ from core.base.words import in_words
 from core.jobs.gang_exit import PartEnd, judge_together
 from core.leases import node_slots
 from core.reasons import ReasonCode
-from core.spec.spec import ScriptJobSpec, format_duration, stored_spec
+from core.spec.spec import ProgramJobSpec, WorkbenchJobSpec, format_duration, stored_spec
 from core.states import (
     INFRASTRUCTURE,
     INTERRUPTED,
@@ -164,13 +164,15 @@ def assign(
 def asks_for_workspace(job: Job) -> bool:
     """Return True if the job brings its owner's workspace."""
     spec = stored_spec(job.spec)
-    return isinstance(spec, ScriptJobSpec) and spec.workspace
+    return isinstance(spec, ProgramJobSpec) and spec.workspace
 
 
 def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: str) -> None:
-    """Mark the attempt and its job as running, once the attempt has made its first step."""
+    """Mark the attempt and its job as running, once the attempt has made its first step, or its
+    workbench can be entered."""
     lock(session, job)
-    message = "Training."
+    is_workbench = isinstance(stored_spec(job.spec), WorkbenchJobSpec)
+    message = "The workbench is open." if is_workbench else "Training."
     if attempt.state is AttemptState.ASSIGNED:
         start(session, attempt, now=now, actor=actor)
     advance(

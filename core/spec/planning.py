@@ -1,7 +1,8 @@
 """Plan of a job on a node class: the one reader of a job's resources for the planner. Pure."""
 
 from core.spec.script import plan_script
-from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec
+from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, WorkbenchJobSpec
+from core.spec.workbench import plan_workbench
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import NOTHING_LEARNED, Learned, Plan, plan
 
@@ -10,6 +11,12 @@ def plan_on(spec: AnyJobSpec, hardware: Hardware) -> AnyPlan:
     """Plan a job on nodes of `hardware`, with the ranks that `auto` stands for there."""
     if isinstance(spec, JobSpec):
         return plan_training(spec, hardware)
+    if isinstance(spec, WorkbenchJobSpec):
+        return plan_workbench(
+            nodes=spec.resources.nodes,
+            ranks_per_node=spec.resources.ranks_per_node,
+            hardware=hardware_for(spec, hardware),
+        )
     return plan_script(
         spec.script,
         nodes=spec.resources.nodes,

@@ -58,7 +58,7 @@ class Script(SpecPart):
 
 
 class ScriptPlan(BaseModel):
-    """All that is known of a script before it runs."""
+    """All that is known of a script, or of a workbench, before it runs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -100,15 +100,7 @@ def plan_script(
                 f"use {' or '.join(ACROSS_NODES)}, or 1 node",
             )
         )
-    if ranks_per_node > hardware.slots:
-        problems.append(
-            Problem(
-                code="too_many_ranks",
-                param="resources.ranks_per_node",
-                message=f"{ranks_per_node} ranks per node, but a node of class "
-                f"{hardware.class_name} has {hardware.slots} slots",
-            )
-        )
+    problems += slot_problems(ranks_per_node, hardware)
     if script.launcher == "python" and ranks_per_node > 1:
         problems.append(
             Problem(
@@ -118,25 +110,7 @@ def plan_script(
                 "torchrun, accelerate or mpirun, or 1 rank",
             )
         )
-    if hardware.no_sandbox:
-        problems.append(
-            Problem(
-                code="sandbox_unavailable",
-                param="script",
-                message=f"a node of class {hardware.class_name} cannot sandbox scripts, so it "
-                f"does not run them: {hardware.no_sandbox}",
-            )
-        )
-    elif nodes > 1 and hardware.no_gang_sandbox:
-        problems.append(
-            Problem(
-                code="sandbox_unavailable",
-                param="resources.nodes",
-                message=f"nodes of class {hardware.class_name} cannot sandbox one script "
-                f"across several nodes: {hardware.no_gang_sandbox}; use 1 node "
-                f"instead of {nodes}",
-            )
-        )
+    problems += sandbox_problems(hardware, nodes=nodes, param="script")
     return ScriptPlan(
         device=hardware.device,
         world_size=nodes * ranks_per_node,
@@ -145,3 +119,42 @@ def plan_script(
         problems=problems,
         warnings=warnings,
     )
+
+
+def slot_problems(ranks_per_node: int, hardware: Hardware) -> list[Problem]:
+    """Return the problem of more ranks than a node has slots, if that is so."""
+    if ranks_per_node <= hardware.slots:
+        return []
+    return [
+        Problem(
+            code="too_many_ranks",
+            param="resources.ranks_per_node",
+            message=f"{ranks_per_node} ranks per node, but a node of class "
+            f"{hardware.class_name} has {hardware.slots} slots",
+        )
+    ]
+
+
+def sandbox_problems(hardware: Hardware, *, nodes: int, param: str) -> list[Problem]:
+    """Return the problem of a missing sandbox, if there is none for a program on so many nodes;
+    `param` is the field that asks for the program."""
+    if hardware.no_sandbox:
+        return [
+            Problem(
+                code="sandbox_unavailable",
+                param=param,
+                message=f"a node of class {hardware.class_name} cannot sandbox {param}s, so it "
+                f"does not run them: {hardware.no_sandbox}",
+            )
+        ]
+    if nodes > 1 and hardware.no_gang_sandbox:
+        return [
+            Problem(
+                code="sandbox_unavailable",
+                param="resources.nodes",
+                message=f"nodes of class {hardware.class_name} cannot sandbox one script "
+                f"across several nodes: {hardware.no_gang_sandbox}; use 1 node "
+                f"instead of {nodes}",
+            )
+        ]
+    return []

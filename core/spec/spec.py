@@ -22,6 +22,7 @@ from pydantic import (
 from core.spec.inputs import MAX_INPUTS, Input, require_apart
 from core.spec.network import AskedHosts
 from core.spec.script import Script, ScriptPlan
+from core.spec.workbench import Workbench
 from strategies.plan.planner import DOES_NOT_FIT, Plan
 from strategies.plan.spec import SpecPart, TrainSpec
 
@@ -156,25 +157,41 @@ class JobSpec(TrainSpec, JobTerms):
     text and layout may be others."""
 
 
-class ScriptJobSpec(JobTerms):
-    """A job that runs a script of its owner's."""
+class ProgramTerms(JobTerms):
+    """Fields of every job that runs a program in a sandbox: a script or a workbench."""
 
-    script: Script
     inputs: Annotated[
         tuple[Input, ...],
         AfterValidator(require_apart),
         Field(max_length=MAX_INPUTS, exclude_if=lambda named: not named),
     ] = ()
-    """Datasets, models and checkpoints that the script reads: each is a read-only folder inside."""
+    """Datasets, models and checkpoints that the program reads: each is a read-only folder
+    inside."""
     workspace: bool = Field(default=False, exclude_if=lambda wanted: not wanted)
     """Bring your workspace, the folder that outlives leases and follows you from node to node:
     `$TRAINYARD_WORKSPACE` inside. One program at a time writes to it."""
     network: AskedHosts = ()
-    """Hosts that the script may reach by https, of those that an administrator has listed:
+    """Hosts that the program may reach by https, of those that an administrator has listed:
     pypi.org, *.hf.co, registry.example:5000, or a group: pypi, huggingface. Default: none."""
 
 
-AnyJobSpec = JobSpec | ScriptJobSpec
+class ScriptJobSpec(ProgramTerms):
+    """A job that runs a script of its owner's."""
+
+    script: Script
+
+
+class WorkbenchJobSpec(ProgramTerms):
+    """A job that its owner sits in front of: an interactive program in a lease."""
+
+    workbench: Workbench
+    workspace: bool = True
+    """Bring your workspace, the folder that outlives leases and follows you from node to node: it
+    is the workbench's home. Without it the home is empty, and gone at the end."""
+
+
+ProgramJobSpec = ScriptJobSpec | WorkbenchJobSpec
+AnyJobSpec = JobSpec | ScriptJobSpec | WorkbenchJobSpec
 AnyPlan = Plan | ScriptPlan
 
 
@@ -195,6 +212,8 @@ class UnreadPlan(BaseModel):
 def read_job_spec(document: Mapping[str, object]) -> AnyJobSpec:
     """Read the spec in a job's row, or in a request. ValidationError names the fields that are
     wrong."""
+    if "workbench" in document:
+        return WorkbenchJobSpec.model_validate(document)
     return (ScriptJobSpec if "script" in document else JobSpec).model_validate(document)
 
 

@@ -13,6 +13,7 @@ from core.spec.hosts import MAX_RULES
 from core.spec.inputs import HubName, InputKind
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
+from core.spec.workbench import Workbench
 from core.states import GpuHealth, Outcome, Phase, Sharing
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.hardware import GpuSpeeds
@@ -389,7 +390,7 @@ class Order(Message):
 
     job_id: str
     epoch: Epoch
-    spec: TrainSpec | Script
+    spec: TrainSpec | Script | Workbench
     plan: AnyPlan
     launcher: Launcher
     slots: list[int] = []

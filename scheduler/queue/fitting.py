@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.spec.planning import hardware_for, plan_on, with_ranks_of
-from core.spec.spec import AnyJobSpec, AnyPlan, ScriptJobSpec, may_start, stored_plan, stored_spec
+from core.spec.spec import AnyJobSpec, AnyPlan, ProgramJobSpec, may_start, stored_plan, stored_spec
 from core.tables.base import Document
 from core.tables.jobs import Job
 from strategies.plan.hardware import Hardware
@@ -158,9 +158,9 @@ def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJo
         needed_gib=planned.needed_gib if isinstance(planned, Plan) else 0.0,
         device=planned.device,
         nodes=spec.resources.nodes,
-        checkpointable=not isinstance(spec, ScriptJobSpec) if saves is None else saves,
+        checkpointable=not isinstance(spec, ProgramJobSpec) if saves is None else saves,
         leases=spec.named_leases,
-        is_script=isinstance(spec, ScriptJobSpec),
-        brings_workspace=isinstance(spec, ScriptJobSpec) and spec.workspace,
+        is_script=isinstance(spec, ProgramJobSpec),
+        brings_workspace=isinstance(spec, ProgramJobSpec) and spec.workspace,
     )
     return need, spec

@@ -35,8 +35,8 @@ from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.database.schema import upgrade
 from core.leases import node_slots
-from core.spec.script import plan_script
-from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job_spec
+from core.spec.planning import plan_on
+from core.spec.spec import AnyJobSpec, JobSpec, ScriptJobSpec, read_job_spec
 from core.states import (
     AttemptState,
     Desired,
@@ -56,7 +56,6 @@ from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
 from core.wire.messages import Gpu, GpuReading, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
-from strategies.plan.planner import plan
 from strategies.plan.trust.scaling import StudyKind
 from tests.running import own_port
 
@@ -998,13 +997,7 @@ def _spec(text: str, **changes: object) -> AnyJobSpec:
 
 
 def _planned(spec: AnyJobSpec, hardware: Hardware) -> dict[str, Any]:
-    nodes, ranks = spec.resources.nodes, spec.resources.ranks_per_node
-    found: AnyPlan
-    if isinstance(spec, ScriptJobSpec):
-        found = plan_script(spec.script, nodes=nodes, ranks_per_node=ranks, hardware=hardware)
-    else:
-        found = plan(spec, nodes=nodes, ranks_per_node=ranks, hardware=hardware)
-    return found.model_dump(mode="json")
+    return plan_on(spec, hardware).model_dump(mode="json")
 
 
 def _code(session: Session, spec: ScriptJobSpec, now: datetime) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from core.base import tracing
 from core.base.clock import boot_s
 from core.spec.script import Script
+from core.spec.workbench import Workbench
 from core.states import Outcome
 from core.wire.messages import FileRef, Order, Resume, Secrets
 from strategies.plan.built_in.datasets import prepare
@@ -33,8 +34,8 @@ from worker.boot import boot_id
 from worker.preparing.fetching import Fetcher, FetchRate, size_text
 from worker.preparing.placing_workspace import place_workspace
 from worker.preparing.proven import needs_preflight
-from worker.scripts.preparing_script import CannotStart, ScriptHost, script_run
-from worker.scripts.script_run import ScriptRun
+from worker.scripts.preparing_script import CannotStart, ScriptHost, program_run
+from worker.scripts.script_run import ProgramRun
 from worker.workspaces.folders import WorkspaceMount
 
 
@@ -90,9 +91,9 @@ class Preparation(threading.Thread):
 
     def prepare(self) -> None:
         """Write plan.json to the attempt's folder. Raises CannotStart, or OSError of the disk."""
-        plan: RunPlan | ScriptRun
-        if isinstance(self.order.spec, Script):
-            plan = self._script()
+        plan: RunPlan | ProgramRun
+        if isinstance(self.order.spec, Script | Workbench):
+            plan = self._program()
         else:
             plan = self._training(self.order.spec)
         if not self.cancelled.is_set():
@@ -114,13 +115,12 @@ class Preparation(threading.Thread):
             ),
         )
 
-    def _script(self) -> ScriptRun:
+    def _program(self) -> ProgramRun:
         code = self.order.code
-        assert code is not None
-        return script_run(
+        return program_run(
             self.order,
             self.attempt,
-            self.fetcher.file(code, "the code"),
+            None if code is None else self.fetcher.file(code, "the code"),
             host=self.host,
             gpu_devices=self.gpu_devices,
             cache=self.folder.cache,
@@ -198,7 +198,7 @@ class Preparation(threading.Thread):
             if not self._have(target, file) and not self._link(resume, file, target):
                 self.fetcher.fetch(file, target)
             ready += file.size
-        if isinstance(self.order.spec, Script):
+        if isinstance(self.order.spec, Script | Workbench):
             return str(folder)  # each file was checked; nodes' files of one name have moved
         try:
             verify_checkpoint(folder)

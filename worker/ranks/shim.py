@@ -53,6 +53,7 @@ from worker.ranks.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup
 from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.script_launch import ScriptLauncher
 from worker.scripts.script_run import masks_of
+from worker.workbench.launch import WorkbenchLauncher
 
 LOOK_EVERY_S = 0.2  # between two checks of deadlines and result.json; a child's end wakes at once
 FAIL_GRACE_S = 5.0  # for the other ranks to report what they saw, after the first has failed
@@ -116,7 +117,9 @@ class Shim:
             cpus=() if share is None else share.cpus,
         )
         self.launcher: RankLauncher
-        if start.script:
+        if start.workbench:
+            self.launcher = WorkbenchLauncher(attempt, start, self.limits)
+        elif start.script:
             self.launcher = ScriptLauncher(attempt, start, self.limits)
         elif start.launcher is LauncherName.WARM:
             self.launcher = ForkLauncher(attempt, start, self.limits, lock)

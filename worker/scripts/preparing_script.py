@@ -1,6 +1,6 @@
-"""Preparation of a script's attempt: its code, its environment, its secrets, its folders.
+"""Preparation of the attempt of a script or a workbench: code, environment, secrets, folders.
 
-No code of the script runs here. `worker.scripts.script_launch` makes it the owner of its folders.
+No code of its owner's runs here. `worker.scripts.script_launch` makes it the owner of its folders.
 """
 
 import importlib.util
@@ -17,6 +17,7 @@ from pathlib import Path
 from core.spec.code_archive import BadArchive, unpack
 from core.spec.hosts import host_rules
 from core.spec.script import Script, ScriptLauncher
+from core.spec.workbench import Workbench
 from core.states import Outcome
 from core.wire.messages import Network, Order, Secrets
 from strategies.plan.run_directory import json_bytes
@@ -34,8 +35,16 @@ from worker.scripts.library_folders import (
 )
 from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
-from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptLimits, ScriptRun
+from worker.scripts.script_run import (
+    ENVIRONMENT,
+    ProgramRun,
+    ScriptFolders,
+    ScriptLimits,
+    ScriptRun,
+    WorkbenchRun,
+)
 from worker.sharing.share import part_of
+from worker.workbench.placing import place_porter
 from worker.workspaces.folders import WorkspaceMount
 
 
@@ -61,12 +70,14 @@ class ScriptHost:
     """First of the users that own people's folders in it."""
     egress: tuple[str, ...] | None = None
     """The most that programs may reach from this node; None: it sets no limit."""
+    api_url: str = ""
+    """Address of the API, for the carriers of workbenches."""
 
 
-def script_run(
+def program_run(
     order: Order,
     attempt: Attempt,
-    archive: Path,
+    archive: Path | None,
     *,
     host: ScriptHost,
     gpu_devices: tuple[int, ...],
@@ -77,15 +88,16 @@ def script_run(
     fetch_secrets: Callable[[], Secrets],
     tell: Callable[[str], None],
     cancelled: Callable[[], bool],
-) -> ScriptRun:
-    """Return plan.json of a script whose archive and inputs are on this disk.
+) -> ProgramRun:
+    """Return plan.json of a script whose archive and inputs are on this disk, or of a workbench,
+    which has no archive.
 
     `gpu_devices` are the numbers of the device files of its GPUs.
 
     Raises CannotStart, and OSError of the disk.
     """
-    assert isinstance(order.spec, Script)
-    script, found = order.spec, host.sandbox
+    assert isinstance(order.spec, Script | Workbench)
+    program, found = order.spec, host.sandbox
     needs_relay = order.gang is not None and order.gang.rendezvous.fabric.programs == "relay"
     level, reason = (
         (found.gang_level, found.gang_reason) if needs_relay else (found.level, found.reason)
@@ -100,17 +112,14 @@ def script_run(
     shutil.rmtree(folders.path, ignore_errors=True)
     for folder in (*folders.own, folders.box, folders.hub):
         folder.mkdir(parents=True)
-    try:
-        unpack(archive, folders.code)
-    except BadArchive as error:
-        raise CannotStart(Outcome.START_FAILED, f"The code was refused: {error}.") from error
-    _place_sdk(folders, script.launcher)
+    requirements = _place_code(program, archive, folders)
+    _place_sdk(folders, program.launcher if isinstance(program, Script) else "python")
     if inputs:
         _place_inputs(folders, inputs)
     environment = None
-    if script.requirements is not None:
+    if requirements is not None:
         environment = _environment(
-            folders.code / script.requirements,
+            requirements,
             attempt,
             host,
             cache,
@@ -118,17 +127,18 @@ def script_run(
             cancelled,
             proxy=package_proxy(order.network, host, attempt),
         )
-    require_launcher(script, environment)
-    if script.secrets:
-        _write_secrets(attempt, fetch_secrets())
+    if isinstance(program, Script):
+        require_launcher(program, environment)
+        if program.secrets:
+            _write_secrets(attempt, fetch_secrets())
     for readable in (
         folders.sdk,
         folders.hub,
+        *([folders.porter] if isinstance(program, Workbench) else []),
         *(() if resume_from is None else (Path(resume_from),)),
     ):
         _let_read(readable)
-    return ScriptRun(
-        script=script,
+    run = ProgramRun(
         ranks=order.plan.ranks_per_node,
         level=level,
         limits=host.limits.share(part_of(order)),
@@ -142,6 +152,29 @@ def script_run(
         inputs=inputs,
         workspace=workspace,
     )
+    if isinstance(program, Script):
+        return ScriptRun(script=program, **dict(run))
+    return WorkbenchRun(workbench=program, api_url=host.api_url, **dict(run))
+
+
+def _place_code(
+    program: Script | Workbench, archive: Path | None, folders: ScriptFolders
+) -> Path | None:
+    """Place the code of a script, or the program of ours that a workbench is; return the file with
+    its requirements, if it has one."""
+    if isinstance(program, Script):
+        assert archive is not None
+        try:
+            unpack(archive, folders.code)
+        except BadArchive as error:
+            raise CannotStart(Outcome.START_FAILED, f"The code was refused: {error}.") from error
+        return None if program.requirements is None else folders.code / program.requirements
+    place_porter(folders.porter)
+    if program.requirements is None:
+        return None
+    file = folders.path / "requirements.txt"
+    file.write_text(program.requirements)
+    return file
 
 
 def _place_sdk(folders: ScriptFolders, launcher: ScriptLauncher) -> None:

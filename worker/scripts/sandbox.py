@@ -31,7 +31,7 @@ OURS = ("api", "core", "dashboard", "migrations", "scheduler", "simulation", "st
 TOP_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, mostly
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "ssl/certs",
        "ssl/openssl.cnf", "openmpi", "fonts", "mime.types")  # fmt: skip
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 TUN = "/dev/net/tun"
 RDMA = "/dev/infiniband"
 GPU_CONTROL = ("nvidiactl", "nvidia-uvm")  # profilers and displays need others, CUDA does not

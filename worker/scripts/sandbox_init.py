@@ -117,6 +117,10 @@ def build(mounts: dict[str, Any]) -> None:
         mount("tmpfs", new_root + target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode},size={size}")
     for source, target, writable in mounts["binds"]:
         bind(source, new_root + target, writable=writable)
+    os.makedirs(new_root + "/dev/pts")  # of its own: it sees no terminal of the host
+    options = "newinstance,ptmxmode=0666,mode=620"
+    mount("devpts", new_root + "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
+    os.symlink("pts/ptmx", new_root + "/dev/ptmx")
     for source, target in mounts["links"]:
         os.symlink(source, new_root + target)
     os.makedirs(new_root + "/proc", exist_ok=True)

@@ -1,4 +1,4 @@
-"""Launcher of a user's script in its sandbox, which also watches it and keeps its output.
+"""Launcher of a user's program in its sandbox, which also watches it and keeps its output.
 
 The sandbox's first process is process 1 of a PID namespace, so killing it, or its parent, ends
 every process inside. Each rank's output goes to a file that is created outside and shown inside.
@@ -42,9 +42,10 @@ from worker.scripts.sandbox import Box, Egress, Fellows
 from worker.scripts.sandbox_users import SandboxUser, share_user, take_user
 from worker.scripts.script_metrics import ScriptMetrics
 from worker.scripts.script_output import MAX_FILES, ScriptOutput
-from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptRun
+from worker.scripts.script_run import ENVIRONMENT, ProgramRun, ScriptFolders, ScriptRun
 from worker.workspaces.folders import INSIDE, VARIABLE, WorkspaceFiles
 
+WORKING_FOLDER = "/job/code"
 PORT = 29_500  # in a network that nobody else is in
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RANK = """#!/bin/sh
@@ -80,8 +81,8 @@ def search_path(python: str) -> str:
 
 
 @dataclass
-class ScriptLauncher:
-    """Launcher of one script, from its start to the storing of its output."""
+class ProgramLauncher:
+    """Launcher of one program, from its start to the storing of its output."""
 
     attempt: Attempt
     start_order: StartFile
@@ -106,7 +107,7 @@ class ScriptLauncher:
     def __post_init__(self) -> None:
         self.folders = ScriptFolders(self.attempt)
         self.metrics = ScriptMetrics(self.folders)
-        self.run = ScriptRun.model_validate_json(self.attempt.plan.read_bytes())
+        self.run = self.read_run()
         self.output = ScriptOutput(
             output=self.folders.output,
             artifacts=self.attempt.artifacts,
@@ -117,6 +118,33 @@ class ScriptLauncher:
             num_nodes=self.start_order.nodes,
         )
         self.limits.processes = self.run.limits.processes
+
+    def read_run(self) -> ProgramRun:
+        """Return plan.json."""
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        """Return the command that starts the program, inside."""
+        raise NotImplementedError
+
+    def own_variables(self) -> dict[str, str]:
+        """Return the variables that only this kind of program has; they come last."""
+        return {}
+
+    def further_sockets(self, sockets: contextlib.ExitStack) -> list[socket.socket]:
+        """Return sockets that the program inherits; those entered into `sockets` are closed once it
+        has started."""
+        return []
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """Paths that an ignore file kept out of the code."""
+        return ()
+
+    @property
+    def further_binds(self) -> list[tuple[Path, str, bool]]:
+        """Binds that only this kind of program has."""
+        return []
 
     def start(self) -> None:
         if self.pid == 0:  # once: links that the script has made meanwhile may lead anywhere
@@ -139,6 +167,7 @@ class ScriptLauncher:
                 self._start_proxy(outside)
                 egress = Egress(EGRESS_PORT, inside.fileno())
                 inherited.append(inside)
+            inherited += self.further_sockets(sockets)
             self._enter(self.box(fellows, egress), inherited)
 
     def _in_child(self) -> None:
@@ -222,6 +251,7 @@ class ScriptLauncher:
             binds.append((Path(run.workspace.folder), INSIDE, run.workspace.writable))
         for mount in run.inputs:
             binds += [(entry, inside, False) for entry, inside in mount.binds]
+        binds += self.further_binds
         for rank in self.start_order.global_ranks:
             logs = self.attempt.rank_logs(rank)
             logs.mkdir(parents=True, exist_ok=True)
@@ -234,7 +264,7 @@ class ScriptLauncher:
             folder=folders.box,
             command=self.command(),
             environment=self.environment(),
-            working_folder="/job/code",
+            working_folder=WORKING_FOLDER,
             binds=binds,
             limits={
                 "RLIMIT_NPROC": run.limits.processes,
@@ -251,36 +281,6 @@ class ScriptLauncher:
             egress=egress,
             on_host_network=self.on_host_network,
         )
-
-    def command(self) -> list[str]:
-        """Return the command that starts the ranks, inside."""
-        script, start = self.run.script, self.start_order
-        ranks, world = str(start.ranks), start.nodes * start.ranks
-        address, port = self.master
-        program = ["/job/rank", self.run.python, script.entry, *script.arguments]
-        modules = [self.run.python, "-m"]
-        torchrun = [
-            *modules, "torch.distributed.run",
-            "--nnodes", str(start.nodes), "--node-rank", str(start.position),
-            "--nproc-per-node", ranks, "--master-addr", address, "--master-port", str(port),
-            "--max-restarts", "0", "--shutdown-timeout", "85", "--no-python", *program,
-        ]  # fmt: skip
-        accelerate = [
-            *modules, "accelerate.commands.launch", "--num_processes", str(world),
-            "--num_machines", str(start.nodes), "--machine_rank", str(start.position),
-            "--mixed_precision", "no", "--dynamo_backend", "no",
-            "--main_process_ip", address, "--main_process_port", str(port), "--same_network",
-            *(["--multi_gpu"] if world > 1 else []), "--no_python", *program,
-        ]  # fmt: skip
-        match script.launcher:
-            case "torchrun":
-                return torchrun
-            case "accelerate":
-                return accelerate
-            case "mpirun":
-                return ["mpirun", "-n", ranks, *program]
-            case "python":
-                return program
 
     @property
     def on_host_network(self) -> bool:
@@ -353,15 +353,10 @@ class ScriptLauncher:
         instances = [uuid for uuid in self.start_order.gpus if uuid.startswith(MIG)]
         if instances:  # CUDA finds no MIG instance by itself
             own["CUDA_VISIBLE_DEVICES"] = ",".join(instances)
-        if self.run.script.launcher != "python":
-            address, port = self.master
-            own |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        if self.run.script.launcher == "mpirun":
-            own |= MPI
         if self.run.resume_from is not None:
             own["TRAINYARD_RESUME"] = "/job/resume"
         values = {} if secrets is None else secrets.values
-        return {**passed, **own, **self.run.script.environment, **values}
+        return {**passed, **own, **self.own_variables(), **values}
 
     def _become(
         self, command: list[str], told: bytes, inherited: Sequence[socket.socket]
@@ -482,7 +477,7 @@ class ScriptLauncher:
         found = []
         for rank in self.start_order.global_ranks:
             log = self.attempt.rank_logs(rank) / "stderr.log"
-            error = traceback_error(log, self.run.script.left_out)
+            error = traceback_error(log, self.left_out)
             own = 0 if code == 0 else codes.get(rank)
             if own is None and not codes and (error is not None or self.start_order.ranks == 1):
                 own = code
@@ -555,6 +550,58 @@ class ScriptLauncher:
                 return file.read(64_000).decode(errors="replace")
         except OSError:
             return ""
+
+
+@dataclass
+class ScriptLauncher(ProgramLauncher):
+    """Launcher of a script's ranks."""
+
+    def read_run(self) -> ScriptRun:
+        self.script_run = ScriptRun.model_validate_json(self.attempt.plan.read_bytes())
+        return self.script_run
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        return self.script_run.script.left_out
+
+    def command(self) -> list[str]:
+        """Return the command that starts the ranks, inside."""
+        script, start = self.script_run.script, self.start_order
+        ranks, world = str(start.ranks), start.nodes * start.ranks
+        address, port = self.master
+        program = ["/job/rank", self.run.python, script.entry, *script.arguments]
+        modules = [self.run.python, "-m"]
+        torchrun = [
+            *modules, "torch.distributed.run",
+            "--nnodes", str(start.nodes), "--node-rank", str(start.position),
+            "--nproc-per-node", ranks, "--master-addr", address, "--master-port", str(port),
+            "--max-restarts", "0", "--shutdown-timeout", "85", "--no-python", *program,
+        ]  # fmt: skip
+        accelerate = [
+            *modules, "accelerate.commands.launch", "--num_processes", str(world),
+            "--num_machines", str(start.nodes), "--machine_rank", str(start.position),
+            "--mixed_precision", "no", "--dynamo_backend", "no",
+            "--main_process_ip", address, "--main_process_port", str(port), "--same_network",
+            *(["--multi_gpu"] if world > 1 else []), "--no_python", *program,
+        ]  # fmt: skip
+        match script.launcher:
+            case "torchrun":
+                return torchrun
+            case "accelerate":
+                return accelerate
+            case "mpirun":
+                return ["mpirun", "-n", ranks, *program]
+            case "python":
+                return program
+
+    def own_variables(self) -> dict[str, str]:
+        script, own = self.script_run.script, dict[str, str]()
+        if script.launcher != "python":
+            address, port = self.master
+            own |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+        if script.launcher == "mpirun":
+            own |= MPI
+        return {**own, **script.environment}
 
 
 def hand_over(folders: Iterable[Path], uid: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Plan and folders of a script's attempt on this node.
+"""Plan and folders of the attempt of a script, or of a workbench, on this node.
 
 sandbox/
   box/                 parts of its sandbox: /etc, an empty folder
@@ -7,6 +7,7 @@ sandbox/
   hub/                 /job/hub: the hub that serves them
   sdk/trainyard/run.py          /job/sdk
   rank                          starts one rank with its logs
+  porter/                       /job/porter: of a workbench, the program that opens its terminals
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from pydantic import Field
 
 from core.spec.script import Script
+from core.spec.workbench import Workbench
 from core.wire.messages import Secrets
 from strategies.plan.run_directory import METRICS
 from worker.attempts import Attempt, StateFile, read_model
@@ -44,10 +46,9 @@ class ScriptLimits(StateFile):
         )
 
 
-class ScriptRun(StateFile):
-    """Content of a script's plan.json: all that is needed to start it."""
+class ProgramRun(StateFile):
+    """Content of a program's plan.json: all that is needed to start it in its sandbox."""
 
-    script: Script
     ranks: int = Field(ge=1)
     level: Level
     limits: ScriptLimits
@@ -64,6 +65,20 @@ class ScriptRun(StateFile):
     """The most that programs may reach from this node; None: it sets no limit."""
     inputs: tuple[InputMount, ...] = ()
     workspace: WorkspaceMount | None = None
+
+
+class ScriptRun(ProgramRun):
+    """Content of a script's plan.json."""
+
+    script: Script
+
+
+class WorkbenchRun(ProgramRun):
+    """Content of a workbench's plan.json."""
+
+    workbench: Workbench
+    api_url: str
+    """Address of the API, to which its carrier connects."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +136,10 @@ class ScriptFolders:
     @property
     def rank(self) -> Path:
         return self.path / "rank"
+
+    @property
+    def porter(self) -> Path:
+        return self.path / "porter"
 
     def masks(self) -> Masks:
         """Return the values that must not be visible outside."""

@@ -16,7 +16,7 @@ import structlog
 from strategies.plan.run_directory import RunPlan
 from worker.attempts import NodeFolder, read_model
 from worker.scripts.inputs import mount_of
-from worker.scripts.script_run import ScriptRun
+from worker.scripts.script_run import ProgramRun
 
 SETTLED_S = 3600.0  # a younger entry may be for an attempt that has no plan yet
 
@@ -83,7 +83,7 @@ def _needed(folder: NodeFolder) -> set[Path]:
             continue
         start = attempt.start()
         if start is not None and start.script:
-            script = read_model(attempt.plan, ScriptRun)
+            script = read_model(attempt.plan, ProgramRun)
             if script is not None and script.environment_folder is not None:
                 needed.add(Path(script.environment_folder))
             continue

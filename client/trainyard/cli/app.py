@@ -32,6 +32,7 @@ from trainyard.cli.leases import leases, nodes
 from trainyard.cli.output import say
 from trainyard.cli.people import account, notifications, sessions, tokens, usage
 from trainyard.cli.studies import agendas, studies
+from trainyard.cli.workbenches import workbenches
 from trainyard.transport.connection import client_version
 
 HELP = """Train models on shared GPU nodes.
@@ -93,6 +94,7 @@ for panel, name, command in (
 ):
     app.command(name, rich_help_panel=panel)(command)
 
+app.add_typer(workbenches.app, name="workbench", rich_help_panel=JOBS)
 app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
 app.add_typer(agendas.app, name="agenda", rich_help_panel=JOBS)
 app.add_typer(reports.app, name="reports", rich_help_panel=WATCH)

@@ -80,6 +80,7 @@ class Connection:
     ) -> None:
         if access.token is not None and not (access.token.isascii() and access.token.isprintable()):
             raise BadInput("The token has characters that tokens never contain; copy it again.")
+        self.access = access
         self.url = access.url
         self.patience = patience or Patience()
         self.sleep = sleep

@@ -1,0 +1,1 @@
+"""Workbenches: the way between people and the programs that they sit in front of."""

@@ -1,0 +1,26 @@
+"""Views of workbenches."""
+
+from api.web.schemas import Moment, View
+from core.spec.workbench import WorkbenchKind
+from core.states import JobState
+
+
+class WorkbenchView(View):
+    """A workbench: a job that its owner sits in front of."""
+
+    id: str
+    """Id of the job."""
+    name: str
+    kind: WorkbenchKind
+    state: JobState
+    reason: str
+    """Reason of this state, in a sentence."""
+    node: str | None
+    lease: str | None
+    """Lease that it runs in."""
+    slots: int
+    """Number of GPUs, or of CPU slots, that it has."""
+    ends_at: Moment | None
+    """Moment at which it is stopped. Null: it has not started."""
+    can_be_entered: bool
+    """True if it runs."""

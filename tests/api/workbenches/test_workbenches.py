@@ -1,0 +1,96 @@
+"""Workbenches over HTTP: submitted as jobs, listed for their owner, ordered from their node."""
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient, WebSocketDenialResponse
+
+from core.spec.spec import Launcher
+from core.spec.workbench import Workbench
+from core.wire.frames import Kind, unpack
+from core.wire.messages import Orders
+from tests.api.conftest import World
+from tests.api.shapes import heartbeat, job_spec, place
+
+pytestmark = pytest.mark.db
+SPEC = {
+    "name": "bench",
+    "workbench": {"kind": "terminal", "requirements": "einops==0.8.1"},
+    "resources": {"wall_time": "50min"},
+}
+
+
+def test_it_is_submitted_planned_and_listed_for_its_owner_alone(world: World) -> None:
+    answer = world.ann.post("/v1/jobs", json=SPEC)
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert job["plan"]["ranks_per_node"] == 1
+    assert job["spec"]["workspace"] is True
+    [listed] = world.ann.get("/v1/workbenches").json()["data"]
+    assert (listed["id"], listed["kind"], listed["state"]) == (job["id"], "terminal", "queued")
+    assert listed["can_be_entered"] is False
+    assert world.bob.get("/v1/workbenches").json()["data"] == []
+    assert world.nobody.get("/v1/workbenches").status_code == 401
+    world.ann.post("/v1/jobs", json={**SPEC, "name": "another"}).raise_for_status()
+    world.ann.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
+    assert [one["name"] for one in world.ann.get("/v1/workbenches").json()["data"]] == ["another"]
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"workbench": {"kind": "game"}}, "workbench.kind"),
+        ({"resources": {"wall_time": "50min", "nodes": 1, "ranks_per_node": 64}}, "ranks_per_node"),
+        ({"inputs": [{"dataset": "nothing"}]}, "inputs.0.dataset"),
+        ({"network": ["pypi"]}, "network.0"),
+        ({"steps": 3}, "steps"),
+    ],
+)
+def test_what_is_wrong_is_named(world: World, change: dict[str, Any], param: str) -> None:
+    answer = world.ann.post("/v1/jobs", json={**SPEC, **change})
+    assert answer.status_code == 422
+    assert param in answer.text
+
+
+def refusal(client: TestClient, path: str) -> int:
+    """The status with which a handshake is refused."""
+    with pytest.raises(WebSocketDenialResponse) as caught, client.websocket_connect(path):
+        pass
+    return int(caught.value.status_code)
+
+
+def test_who_may_not_enter_is_told_as_a_request_is(world: World) -> None:
+    job = world.ann.post("/v1/jobs", json=SPEC).json()["id"]
+    path = f"/v1/workbenches/{job}/terminals/1"
+    assert refusal(world.nobody, path) == 401
+    assert refusal(world.bob, path) == 404
+    assert refusal(world.staff, path) == 403  # a terminal is all that its owner may do
+    assert refusal(world.ann, path) == 409  # it waits
+    assert refusal(world.node, path) == 401
+    recipe = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    assert refusal(world.ann, f"/v1/workbenches/{recipe}/terminals/1") == 404
+
+
+def test_its_node_is_ordered_to_start_it_and_holds_the_tunnel_of_no_other(world: World) -> None:
+    job = world.ann.post("/v1/jobs", json=SPEC).json()["id"]
+    tunnel = f"/v1/node/workbenches/{job}/1/tunnel"
+    assert refusal(world.node, tunnel) == 404
+    assert place(world.database, job) == 1
+    orders = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()
+    order = Orders.model_validate(orders).attempts[0]
+    assert isinstance(order.spec, Workbench)
+    assert (order.launcher, order.code) == (Launcher.PYTHON, None)
+    assert order.workspace is not None
+    assert order.workspace.access == "write"
+    assert refusal(world.nobody, tunnel) == 401
+    assert refusal(world.ann, tunnel) == 401
+    assert refusal(world.node, f"/v1/node/workbenches/{job}/2/tunnel") == 404
+    with world.node.websocket_connect(tunnel) as held:
+        assert unpack(held.receive_bytes()).kind is Kind.HELLO
+
+
+def test_a_program_is_not_asked_for_a_profile(world: World) -> None:
+    job = world.ann.post("/v1/jobs", json=SPEC).json()["id"]
+    answer = world.ann.post(f"/v1/jobs/{job}/profile")
+    assert answer.status_code == 409
+    assert "program" in answer.json()["detail"]

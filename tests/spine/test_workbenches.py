@@ -1,0 +1,199 @@
+"""Workbenches on a whole platform: terminals in a sandbox, through the connection of their node."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.running import Running, own_port, running_platform, wait_for
+from tests.spine.jobs import get
+from tests.spine.workbenches import WITHIN_S, Looking, open_socket, start
+from trainyard.client import Trainyard
+from trainyard.resources.sessions import sign_in
+from trainyard.transport.config import Access
+from trainyard.transport.connection import Connection
+from worker.scripts.sandbox import find_level
+
+pytestmark = [
+    pytest.mark.skipif(find_level().level is None, reason="no sandbox can be built here"),
+    pytest.mark.xdist_group("workbenches"),
+]
+PASSWORD = "a long enough password"
+SAVES_AT_ITS_END = (
+    'sh -c \'trap "echo bye > ~/saved; exit" HUP; echo re""ady; while :; do sleep 0.1; done\'\n'
+)
+
+
+@pytest.fixture(scope="module")
+def platform() -> Iterator[Running]:
+    with running_platform() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def job(platform: Running) -> str:
+    """A terminal that runs."""
+    with platform.http() as client:
+        return start(client)
+
+
+@contextmanager
+def second_api(platform: Running) -> Iterator[str]:
+    """Another API process on the same database and Redis; yields its address."""
+    port = own_port()
+    environment = platform.process("api").environ() | {"TRAINYARD_PORT": str(port)}
+    environment.pop("TRAINYARD_LISTEN_FD", None)
+    other = subprocess.Popen([sys.executable, "-m", "api.main"], env={**os.environ, **environment})
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        other.terminate()
+        other.wait(timeout=30)
+
+
+def test_a_terminal_is_at_home_in_the_workspace_and_sees_nothing_of_the_platform(
+    platform: Running, job: str
+) -> None:
+    with Looking.at(platform, job, rows=33, columns=99) as look:
+        look.type("pwd; stty size; tty; ls -d /work /root /job/sdk/* 2>/dev/null; echo do''ne\n")
+        shown = look.wait_for("done").decode()
+        assert "/job/workspace" in shown
+        assert "33 99" in shown
+        assert "/dev/pts/0" in shown
+        look.type(
+            "env | grep -c TRAINYARD_; env | grep -i -c -E 'token|redis|database'; echo e''nd\n"
+        )
+        assert "\r\n0\r\nend" in look.wait_for("end").decode()
+
+
+def test_what_was_shown_while_nobody_looked_is_shown_again_from_where_one_left(
+    platform: Running, job: str
+) -> None:
+    with Looking.at(platform, job, "again") as look:
+        assert look.facts["is_new"] is True
+        look.type("X=kept; (sleep 0.3; echo mean''while) & echo bef''ore\n")
+        look.wait_for("before")
+        seen = look.offset
+    with Looking.at(platform, job, "again", offset=seen) as look:
+        assert look.facts["is_new"] is False
+        shown = look.wait_for("meanwhile")
+        assert b"before" not in shown
+        look.type("echo =$X=\n")
+        look.wait_for("=kept=")
+
+
+@pytest.mark.slow
+def test_two_people_of_one_account_see_one_terminal_through_two_api_processes(
+    platform: Running, job: str
+) -> None:
+    with second_api(platform) as url:
+
+        def through_the_other() -> Looking | None:
+            try:
+                return Looking.at(platform, job, "shared", url=url)
+            except (OSError, InvalidStatus):
+                return None  # it starts
+
+        with (
+            wait_for(through_the_other, what="the second API", within_s=60) as far,
+            Looking.at(platform, job, "shared") as near,
+        ):
+            near.type("echo from ne''ar\n")
+            far.wait_for("from near")
+            far.type("head -c 600000 /dev/zero | tr '\\0' x; echo; echo from f''ar\n")
+            assert len(near.wait_for("from far")) > 600_000
+            assert len(far.wait_for("from far")) > 600_000
+
+
+def test_the_death_of_the_api_costs_a_reconnect_and_not_the_terminal(
+    platform: Running, job: str
+) -> None:
+    with Looking.at(platform, job, "kept") as look:
+        look.type("Y=alive; echo re''ady\n")
+        look.wait_for("ready")
+        seen = look.offset
+        platform.process("api").kill()
+        look.wait_for_end()
+
+    def again() -> Looking | None:
+        try:
+            return Looking.at(platform, job, "kept", offset=seen)
+        except (OSError, InvalidStatus):
+            return None
+
+    with wait_for(again, what="the terminal", within_s=60) as look:
+        look.type("echo =$Y=\n")
+        look.wait_for("=alive=")
+
+
+def test_nobody_else_enters_and_no_foreign_page_does_with_ones_cookie(
+    platform: Running, job: str
+) -> None:
+    path = f"/v1/workbenches/{job}/terminals/1"
+    with Trainyard(platform.url, platform.token) as ada:
+        ada.admin.add_user("eve", password=PASSWORD)
+    with closing(Connection(Access(platform.url, None))) as connection:
+        other = sign_in(connection, "eve", PASSWORD).secret
+
+    def refused(**given: str) -> int:
+        token = given.pop("token", None)
+        with pytest.raises(InvalidStatus) as caught:
+            open_socket(platform.url, path, token=token, **given)
+        return caught.value.response.status_code
+
+    assert refused() == 401
+    assert refused(token="ty_nonsense") == 401
+    assert refused(token=other) == 404
+    with platform.http() as client:
+        signed_in = client.post(
+            "/v1/sessions", json={"name": "ada", "password": "correct horse battery"}
+        )
+        cookie = signed_in.headers["set-cookie"].split(";")[0]
+    assert refused(Cookie=cookie) == 403
+    assert refused(Cookie=cookie, Origin="http://evil.example") == 403
+    assert refused(Cookie=cookie, Origin=f"http://x.localhost:{platform.port}") == 403
+    with open_socket(platform.url, path, Cookie=cookie, Origin=platform.url) as opened:
+        assert opened.recv(timeout=WITHIN_S)
+    tunnel = f"/v1/node/workbenches/{job}/1/tunnel"
+    with pytest.raises(InvalidStatus) as caught:
+        open_socket(platform.url, tunnel, token=platform.token)
+    assert caught.value.response.status_code == 401
+
+
+def test_a_second_one_cannot_write_to_the_workspace_and_is_at_home_elsewhere(
+    platform: Running, job: str
+) -> None:
+    with platform.http() as client:
+        second = start(client)
+        with Looking.at(platform, second) as look:
+            look.type("echo home=$HOME; touch /job/workspace/x || echo read-o''nly\n")
+            assert b"home=/tmp" in look.wait_for("read-only")
+        client.post(f"/v1/jobs/{second}/cancel").raise_for_status()
+
+
+def test_it_is_listed_with_its_end_and_what_it_saves_at_its_end_stays(
+    platform: Running, job: str
+) -> None:
+    with platform.http() as client, Trainyard(platform.url, platform.token) as sdk:
+        listed = {one.id: one for one in sdk.workbenches.list()}
+        assert listed[job].kind == "terminal"
+        assert listed[job].ends_at is not None
+        with Looking.at(platform, job, "last") as look:
+            look.type(SAVES_AT_ITS_END)
+            look.wait_for("ready")
+            client.post(f"/v1/jobs/{job}/cancel").raise_for_status()
+            look.wait_for_end()
+        wait_for(lambda: get(client, job)["state"] == "cancelled", what="its end", within_s=20)
+        assert job not in {one.id for one in sdk.workbenches.list()}
+
+        def kept() -> bool:
+            return "saved" in {one.path for one in sdk.workspace.list()}
+
+        wait_for(kept, what="what a program saved when it was told to end", within_s=20)
+        with pytest.raises(InvalidStatus) as caught:
+            Looking.at(platform, job)
+        assert caught.value.response.status_code == 409

@@ -1,0 +1,1 @@
+"""Workbenches on this node: the porter inside their sandbox, and the carrier outside it."""

@@ -1,0 +1,344 @@
+"""Porter of a workbench: opens inside the sandbox, with its rights, what a stream asks for.
+
+Terminals belong to it, not to who looks at them: a shell and the last of its output stay while
+nobody is connected. It hears frames (`core.wire.frames`) on a socket that it inherits, and runs
+with the standard library only, from copies of these two files. SIGTERM ends the shells as a closed
+terminal does.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import shutil
+import signal
+import socket
+import struct
+import sys
+import termios
+from collections import deque
+from typing import Any
+
+from core.wire.frames import (
+    MAX_CONTENT,
+    MAX_FRAME,
+    WINDOW,
+    BadFrame,
+    Frame,
+    Kind,
+    credit_in,
+    pack,
+    pack_credit,
+    size_in,
+    unpack,
+)
+
+KEPT_BYTES = 256 << 10  # of a terminal's output
+BEHIND_BYTES = KEPT_BYTES // 2  # a program is held up once even its fastest viewer is so far behind
+MAX_TERMINALS = 32
+LEAVE_WITHIN_S = 3.0
+SHELLS = ("bash", "sh")
+
+
+def main(descriptor: int) -> int:
+    """Serve streams on the inherited socket until SIGTERM, or until its other end is closed."""
+    os.set_inheritable(descriptor, False)
+    link = socket.socket(fileno=descriptor)
+    asyncio.run(Porter(link).serve())
+    return 0
+
+
+class Porter:
+    """The terminals of one workbench, and the streams that are open to it."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.streams: dict[int, Viewer] = {}
+        self.terminals: dict[str, Terminal] = {}
+        self.waiting: deque[bytes] = deque()
+        """Frames that the link has not taken yet; credit bounds them."""
+
+    async def serve(self) -> None:
+        """Serve until SIGTERM, or until the link has ended; then end the shells."""
+        loop = asyncio.get_running_loop()
+        self.over = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, self.over.set)
+        self.link.setblocking(False)
+        loop.add_reader(self.link.fileno(), self.hear)
+        note("The workbench is ready.")
+        await self.over.wait()
+        loop.remove_reader(self.link.fileno())
+        for terminal in self.terminals.values():
+            terminal.hang_up()
+        deadline = loop.time() + LEAVE_WITHIN_S
+        while self.terminals and loop.time() < deadline:
+            await asyncio.sleep(0.02)
+
+    def hear(self) -> None:
+        """Take one frame from the link."""
+        try:
+            message = self.link.recv(MAX_FRAME)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if not message:
+            self.over.set()
+            return
+        try:
+            self.obey(unpack(message))
+        except BadFrame as error:
+            note(f"A frame was left out: {error}.")
+
+    def obey(self, frame: Frame) -> None:
+        """Do what a frame asks for. One of a stream that is not open is late, and asks nothing."""
+        if frame.kind is Kind.HELLO:
+            for viewer in list(self.streams.values()):
+                viewer.leave()
+            self.waiting.clear()
+            self.say(pack(Kind.HELLO, frame.stream))
+            return
+        if frame.kind is Kind.OPEN:
+            self.open(frame.stream, frame.content)
+            return
+        found = self.streams.get(frame.stream)
+        if found is not None:
+            found.obey(frame)
+
+    def open(self, stream: int, content: bytes) -> None:
+        """Open a stream to a terminal, which is started if there is none of that name."""
+        try:
+            wanted = json.loads(content)
+            name, offset = str(wanted["terminal"]), wanted.get("offset")
+            rows, columns = int(wanted["rows"]), int(wanted["columns"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.close(stream, f"this workbench does not know what to open: {content[:200]!r}")
+            return
+        terminal = self.terminals.get(name)
+        is_new = terminal is None
+        if terminal is None:
+            if len(self.terminals) >= MAX_TERMINALS:
+                self.close(stream, f"{MAX_TERMINALS} terminals are open; close one")
+                return
+            try:
+                terminal = Terminal(self, name)
+            except OSError as error:
+                self.close(stream, f"a terminal cannot be started: {error.strerror}")
+                return
+            self.terminals[name] = terminal
+        terminal.resize(rows, columns)
+        viewer = Viewer(self, stream, terminal, terminal.place(offset))
+        self.streams[stream] = viewer
+        terminal.viewers.add(viewer)
+        facts = {"offset": viewer.offset, "is_new": is_new}
+        self.say(pack(Kind.OPENED, stream, json.dumps(facts).encode()))
+        terminal.show()
+
+    def close(self, stream: int, why: str, **facts: Any) -> None:
+        """End a stream, and say why."""
+        self.streams.pop(stream, None)
+        self.say(pack(Kind.CLOSE, stream, json.dumps({"why": why[:2000], **facts}).encode()))
+
+    def say(self, frame: bytes) -> None:
+        """Send a frame, or keep it until the link takes it."""
+        self.waiting.append(frame)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the link takes it."""
+        loop = asyncio.get_running_loop()
+        while self.waiting:
+            try:
+                self.link.send(self.waiting[0])
+            except BlockingIOError:
+                loop.add_writer(self.link.fileno(), self.flush)
+                return
+            except OSError:
+                self.over.set()
+                return
+            self.waiting.popleft()
+        loop.remove_writer(self.link.fileno())
+
+
+class Viewer:
+    """A stream to a terminal: how far it has been shown, and how much more it takes."""
+
+    def __init__(self, porter: Porter, stream: int, terminal: "Terminal", offset: int) -> None:
+        self.porter, self.stream, self.terminal, self.offset = porter, stream, terminal, offset
+        self.credit = WINDOW
+        self.taken = 0
+        """Bytes typed that the other side has not been given credit for again."""
+
+    def obey(self, frame: Frame) -> None:
+        """Do what a frame of this stream asks for."""
+        match frame.kind:
+            case Kind.DATA:
+                self.terminal.type(frame.content)
+                self.taken += len(frame.content)
+                if self.taken >= WINDOW // 2:
+                    self.porter.say(pack_credit(self.stream, self.taken))
+                    self.taken = 0
+            case Kind.CREDIT:
+                self.credit += credit_in(frame.content)
+                self.terminal.show()
+            case Kind.RESIZE:
+                self.terminal.resize(*size_in(frame.content))
+            case Kind.CLOSE:
+                self.leave()
+            case _:
+                raise BadFrame(f"{frame.kind.name} on an open stream")
+
+    def leave(self) -> None:
+        """Forget the stream. Its terminal stays."""
+        self.porter.streams.pop(self.stream, None)
+        self.terminal.viewers.discard(self)
+        self.terminal.look_again()
+
+
+class Terminal:
+    """A shell on a pseudo-terminal of the sandbox, and the last of what it wrote."""
+
+    def __init__(self, porter: Porter, name: str) -> None:
+        self.porter, self.name = porter, name
+        self.viewers: set[Viewer] = set()
+        self.kept = bytearray()
+        self.end = 0
+        """Number of bytes that it has written from its start; `kept` are the last of them."""
+        self.typed = bytearray()
+        self.pid, self.pty = pty.fork()
+        if self.pid == 0:
+            become_shell()
+        os.set_blocking(self.pty, False)
+        os.set_inheritable(self.pty, False)
+        self.is_read = False
+        self.look_again()
+
+    def place(self, offset: object) -> int:
+        """Return the place from which a viewer who has seen `offset` bytes goes on."""
+        begin = self.end - len(self.kept)
+        seen = offset if isinstance(offset, int) and offset <= self.end else begin
+        return max(begin, seen)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give the terminal the size of the window that looks at it."""
+        with contextlib.suppress(OSError):
+            size = struct.pack("HHHH", rows or 24, columns or 80, 0, 0)
+            fcntl.ioctl(self.pty, termios.TIOCSWINSZ, size)
+
+    def type(self, keys: bytes) -> None:
+        """Type, as far as the terminal takes it now; the rest follows."""
+        self.typed += keys
+        self.take_keys()
+
+    def take_keys(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self.pty < 0:
+            return
+        try:
+            while self.typed:
+                del self.typed[: os.write(self.pty, self.typed[:4096])]
+        except BlockingIOError:
+            loop.add_writer(self.pty, self.take_keys)
+            return
+        except OSError:
+            self.typed.clear()
+        loop.remove_writer(self.pty)
+
+    def read(self) -> None:
+        """Take what the shell has written, and show it."""
+        try:
+            piece = os.read(self.pty, MAX_CONTENT)
+        except BlockingIOError:
+            return
+        except OSError:  # its last process has closed it
+            piece = b""
+        if not piece:
+            self.conclude()
+            return
+        self.kept += piece
+        self.end += len(piece)
+        del self.kept[: max(0, len(self.kept) - KEPT_BYTES)]
+        self.show()
+
+    def show(self) -> None:
+        """Show each viewer what it has not seen, as far as it takes it. One that is too far behind
+        misses the middle."""
+        begin = self.end - len(self.kept)
+        for viewer in self.viewers:
+            viewer.offset = max(viewer.offset, begin)
+            while viewer.credit and viewer.offset < self.end:
+                at = viewer.offset - begin
+                piece = bytes(self.kept[at : at + min(MAX_CONTENT, viewer.credit)])
+                self.porter.say(pack(Kind.DATA, viewer.stream, piece))
+                viewer.offset += len(piece)
+                viewer.credit -= len(piece)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Read the shell's output unless all of its viewers are far behind."""
+        if self.pty < 0:
+            return
+        behind = [self.end - viewer.offset for viewer in self.viewers]
+        wanted = min(behind, default=0) < BEHIND_BYTES
+        if wanted != self.is_read:
+            loop = asyncio.get_running_loop()
+            if wanted:
+                loop.add_reader(self.pty, self.read)
+            else:
+                loop.remove_reader(self.pty)
+            self.is_read = wanted
+
+    def hang_up(self) -> None:
+        """Tell its programs that the terminal is closed."""
+        for pid in {self.pid, self.foreground()}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGHUP)
+                os.killpg(pid, signal.SIGCONT)
+
+    def foreground(self) -> int:
+        """Return the process group in the foreground; the shell's if it is not known."""
+        try:
+            return os.tcgetpgrp(self.pty)
+        except OSError:
+            return self.pid
+
+    def conclude(self) -> None:
+        """End the streams of a shell that has ended."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.pty)
+        loop.remove_writer(self.pty)
+        os.close(self.pty)
+        self.pty = -1
+        del self.porter.terminals[self.name]
+        code = 0
+        with contextlib.suppress(ChildProcessError):
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            code = os.waitstatus_to_exitcode(status) if pid else 0
+        for viewer in list(self.viewers):
+            self.porter.close(viewer.stream, "the shell has ended", code=code)
+        self.viewers.clear()
+
+
+def note(text: str) -> None:
+    """Write a line to the workbench's log, which its owner can read."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def become_shell() -> None:
+    """Become a shell at home, in the child that has the terminal."""
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        os.chdir(environment.get("HOME", "/"))
+        shell = next(found for name in SHELLS if (found := shutil.which(name)))
+        os.execve(shell, [os.path.basename(shell), "-i"], {**environment, "SHELL": shell})
+    finally:
+        os._exit(126)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
