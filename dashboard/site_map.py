@@ -29,6 +29,7 @@ from dashboard.pages import (
     studies,
     submission,
     usage,
+    workbenches,
     workspace,
 )
 from dashboard.pages.admin import audit, cleanups, people, policies, settings
@@ -96,6 +97,10 @@ PAGES: list[tuple[str, str, Page]] = [
     ("GET", "/workspace", workspace.show),
     ("POST", "/workspace/delete", workspace.delete),
     ("POST", "/workspace/snapshots/{snapshot_id}/restore", workspace.restore),
+    ("GET", "/workbenches", workbenches.show),
+    ("POST", "/workbenches", workbenches.start),
+    ("GET", "/workbenches/{workbench_id}", workbenches.terminal),
+    ("POST", "/workbenches/{workbench_id}/stop", workbenches.stop),
     ("GET", "/usage", usage.show),
     ("GET", "/admin", audit.start),
     ("GET", "/admin/cleanups", cleanups.show_all),

@@ -1,4 +1,4 @@
-// Globals of the pages' scripts: two vendored libraries, and the elements of our own templates.
+// Globals of the pages' scripts: three vendored libraries, and the elements of our own templates.
 import type {} from "uplot"; // which declares the global `uPlot`
 
 declare global {
@@ -12,6 +12,26 @@ declare global {
       },
     ): Promise<void>;
   };
+
+  /** What the pages use of xterm.js. */
+  class Terminal {
+    constructor(options: { fontSize: number; scrollback: number; theme: { background: string } });
+    readonly rows: number;
+    readonly cols: number;
+    loadAddon(addon: FitAddon.FitAddon): void;
+    open(parent: HTMLElement): void;
+    write(data: Uint8Array): void;
+    reset(): void;
+    focus(): void;
+    blur(): void;
+    onData(listener: (text: string) => void): void;
+    attachCustomKeyEventHandler(handler: (event: KeyboardEvent) => boolean): void;
+  }
+  namespace FitAddon {
+    class FitAddon {
+      fit(): void;
+    }
+  }
 
   /** Manner of a read: the signal that aborts it, and headers of its request. */
   type Way = { signal?: AbortSignal; headers?: Record<string, string> };

@@ -30,6 +30,7 @@ from api.people.schemas import Me
 from api.sign_in.schemas import SessionView, TokenView
 from api.studies.schemas import StudyJobView, StudyReport
 from api.web.schemas import EventView, ProblemDocument, ProblemItem
+from api.workbenches.schemas import WorkbenchView
 from api.workspaces.schemas import WorkspaceEntryView, WorkspaceSnapshotView, WorkspaceView
 from core.spec.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, NodeState, Outcome
@@ -342,6 +343,21 @@ ENTRY = view(
         "executable": False,
         "sha256": "a" * 64,
         "target": None,
+    },
+)
+WORKBENCH = view(
+    WorkbenchView,
+    {
+        "id": "job_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "name": "terminal",
+        "kind": "terminal",
+        "state": JobState.RUNNING,
+        "reason": "The workbench is open.",
+        "node": "east",
+        "lease": "lease_01",
+        "slots": 1,
+        "ends_at": NOW,
+        "can_be_entered": True,
     },
 )
 WORKSPACE = view(

@@ -1,14 +1,17 @@
 """Workbenches on a whole platform: terminals in a sandbox, through the connection of their node."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 from websockets.exceptions import InvalidStatus
 
+from tests import chromium
 from tests.running import Running, own_port, running_platform, wait_for
 from tests.spine.jobs import get
 from tests.spine.workbenches import WITHIN_S, Looking, open_socket, start
@@ -162,6 +165,37 @@ def test_nobody_else_enters_and_no_foreign_page_does_with_ones_cookie(
     with pytest.raises(InvalidStatus) as caught:
         open_socket(platform.url, tunnel, token=platform.token)
     assert caught.value.response.status_code == 401
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_terminal_and_goes_on_after_the_api_was_away(
+    platform: Running, job: str
+) -> None:
+    found = chromium.find()
+    if found is None:
+        pytest.skip("there is no Chromium here")
+    with platform.http() as client, sync_playwright() as playwright:
+        link = client.post("/v1/me/login-link").raise_for_status().json()["url"]
+        browser = playwright.chromium.launch(executable_path=found)
+        page = browser.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(link)
+        page.click("button[type=submit]")
+        page.goto(f"{platform.url}/workbenches")
+        page.click(f'a[href="/workbenches/{job}"]')
+        rows = page.locator(".xterm-rows")
+        expect(rows).to_contain_text("$", timeout=20_000)
+        page.keyboard.type("Z=browser; echo se''en\n")
+        expect(rows).to_contain_text("seen", timeout=20_000)
+        expect(page).to_have_title(re.compile("ends .* min left"))
+        platform.process("api").kill()
+        expect(page.locator("#bench-line")).to_contain_text("Trying again", timeout=20_000)
+        expect(page.locator("#bench-line")).to_have_text("", timeout=60_000)
+        page.keyboard.type("echo =$Z=\n")
+        expect(rows).to_contain_text("=browser=", timeout=20_000)
+        assert errors == []
+        browser.close()
 
 
 def test_a_second_one_cannot_write_to_the_workspace_and_is_at_home_elsewhere(
