@@ -73,6 +73,7 @@ from api.sign_in.oidc_provider import Provider
 from api.studies import routes as studies
 from api.studies import routes_comparison as comparison
 from api.studies import routes_reports as reports
+from api.templates import routes as templates
 from api.watching import routes_calendar as calendar
 from api.watching import routes_changes as changes
 from api.watching import routes_logs as logs
@@ -114,6 +115,7 @@ ROUTERS = (
     tokenizers.router,
     code_archives.router,
     shares.router,
+    templates.router,
     user_secrets.router,
     calendars.feed_router,
     calendars.router,

@@ -19,6 +19,7 @@ from api.jobs.schemas import PlanRequest
 from api.web.schemas import ProblemDocument
 from core.spec.spec import JobSpec
 from core.tables.kinds import Scope
+from core.templates.template import TemplateSpec
 
 DESCRIPTION = """Submit training jobs with a parallelism spec, book GPU nodes by the hour, watch.
 
@@ -78,7 +79,7 @@ def _document(app: FastAPI, scopes: Scopes) -> dict[str, Any]:
         routes=app.routes,
     )
     schemas = document["components"]["schemas"]
-    for model in (ProblemDocument, JobSpec, PlanRequest, NewAgenda):
+    for model in (ProblemDocument, JobSpec, PlanRequest, NewAgenda, TemplateSpec):
         schema = model.model_json_schema(ref_template=REF, mode="validation")
         named = {**schema.pop("$defs", {}), model.__name__: schema}
         for name, found in named.items():

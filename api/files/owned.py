@@ -1,4 +1,4 @@
-"""Look-up of datasets, models and tokenizers, by id or by the name that their owner gave."""
+"""Look-up of things with names: datasets, models, tokenizers, templates; by id or name."""
 
 from typing import TypeVar
 
@@ -11,8 +11,9 @@ from core.sharing import may_read, reader_of
 from core.tables.files import Dataset, Model, Tokenizer
 from core.tables.kinds import SharedKind
 from core.tables.people import User
+from core.tables.templates import Template
 
-Owned = TypeVar("Owned", Dataset, Model, Tokenizer)
+Owned = TypeVar("Owned", Dataset, Model, Tokenizer, Template)
 
 
 def find_owned(session: Session, kind: type[Owned], person: Person, key: str) -> Owned:

@@ -24,6 +24,7 @@ from core.tables.jobs import Study
 from core.tables.kinds import AudienceKind, SharedKind
 from core.tables.people import Lab, User
 from core.tables.sharing import Share
+from core.tables.templates import Template
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ THINGS = {
     SharedKind.MODEL: Thing(Model.id, Model.name, Model.user_id, Model.deleted_at.is_(None)),
     SharedKind.TOKENIZER: Thing(
         Tokenizer.id, Tokenizer.name, Tokenizer.user_id, Tokenizer.deleted_at.is_(None)
+    ),
+    SharedKind.TEMPLATE: Thing(
+        Template.id, Template.name, Template.user_id, Template.deleted_at.is_(None)
     ),
     SharedKind.AGENDA: Thing(Agenda.id, Agenda.name, Agenda.user_id, true()),
     SharedKind.STUDY: Thing(Study.id, Study.name, Study.user_id, true()),

@@ -17,6 +17,7 @@ AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a chang
         "agendas",
         "reports",
         "shares",
+        "templates",
         "code",
         "secrets",
         "datasets",
@@ -38,6 +39,7 @@ EXCEPTIONS = {
     "POST /v1/agendas/plan": Scope.READ,
     "POST /v1/leases/verdict": Scope.READ,
     "POST /v1/reports/check": Scope.READ,
+    "POST /v1/templates/{template_id}/fill": Scope.READ,
     "DELETE /v1/sessions/current": Scope.READ,  # whoever finds a token may make it useless
     "POST /v1/me/login-link": Scope.ALL,  # the session that it opens may do everything
 }

@@ -26,6 +26,7 @@ from trainyard.resources.secret_values import Secrets
 from trainyard.resources.sessions import Sessions
 from trainyard.resources.shares import Shares
 from trainyard.resources.studies import Studies
+from trainyard.resources.templates import Templates
 from trainyard.resources.tokenizers import Tokenizers
 from trainyard.resources.tokens import Tokens
 from trainyard.resources.uploads import Uploads
@@ -74,6 +75,7 @@ class Trainyard:
         self.datasets = Datasets(self.connection)
         self.models = Models(self.connection)
         self.tokenizers = Tokenizers(self.connection)
+        self.templates = Templates(self.connection)
         self.shares = Shares(self.connection)
         self.uploads = Uploads(self.connection)
         self.nodes = Nodes(self.connection)

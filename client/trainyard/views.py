@@ -999,6 +999,13 @@ class Feed(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Filled(View):
+    """A template's spec with values filled in; nothing is submitted."""
+
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForecastDay(View):
     """A day, or the rest of it, before a window closes."""
 
@@ -2038,6 +2045,16 @@ class Share(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Start(View):
+    """Result of a start: a job or an agenda."""
+
+    job: str | None
+    """Id of the job; null for an agenda."""
+    agenda: str | None
+    """Id of the agenda; null for a job."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StorageHolder(View):
     """Bytes used by you or a lab of yours, and the most that are allowed."""
 
@@ -2107,6 +2124,41 @@ class StudyReport(View):
     """The findings in one or two sentences."""
     points: tuple[Measured, ...]
     """Measurements, in the order of the jobs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateField(View):
+    """A field that the person who starts a template may set."""
+
+    field: str
+    """Path of the field, such as `training.learning_rate`."""
+    label: str
+    """Name of the field in the form; empty: its path."""
+    hint: str
+    choices: tuple[str, ...]
+    """Values that are allowed; empty: any."""
+    minimum: float | None
+    maximum: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template(View):
+    """A job, script or agenda with locked and open fields."""
+
+    id: str
+    name: str
+    owner: str
+    """Name of its owner."""
+    kind: str
+    version: int
+    """Number of its content; jobs that were started from an earlier one keep what they had."""
+    description: str
+    spec: dict[str, Any]
+    """The job or agenda; open fields have their defaults here."""
+    open: tuple[TemplateField, ...]
+    """Fields that you may set. All others are locked."""
+    created_at: datetime
+    changed_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,7 @@ class IdKind(StrEnum):
     SNAPSHOT = "snap"
     TOKENIZER = "tok"
     SHARE = "share"
+    TEMPLATE = "tmpl"
 
 
 def new_id(kind: IdKind) -> str:

@@ -20,6 +20,7 @@ from core.tables import (
     scripts,
     sharing,
     telemetry,
+    templates,
     workspaces,
 )
 
@@ -40,5 +41,6 @@ __all__ = [
     "scripts",
     "sharing",
     "telemetry",
+    "templates",
     "workspaces",
 ]

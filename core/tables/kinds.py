@@ -24,6 +24,7 @@ class SharedKind(StrEnum):
     DATASET = "dataset"
     MODEL = "model"
     TOKENIZER = "tokenizer"
+    TEMPLATE = "template"
     AGENDA = "agenda"
     STUDY = "study"
     REPORT = "report"

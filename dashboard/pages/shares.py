@@ -13,6 +13,7 @@ PATHS = {
     "dataset": "datasets",
     "model": "models",
     "tokenizer": "tokenizers",
+    "template": "templates",
     "agenda": "agendas",
     "study": "studies",
     "report": "reports",

@@ -23,7 +23,8 @@ from dashboard.spec_form import (
 )
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
-from trainyard.views import ClassPlan, Dataset, Job, Lease, Node, PlanAnswer
+from trainyard.views import ClassPlan, Dataset, Job, Lease, Node, PlanAnswer, Template
+from trainyard.wording import reference
 
 ANSWERED = (400, 409, 413, 415, 422, 429)  # refusals that the form itself can show
 
@@ -151,16 +152,18 @@ def _groups_in(document: bytes) -> list[Group]:
 async def _page(
     viewer: Viewer, text: str, *, chosen: str, clone: str, refused: ApiProblem | None = None
 ) -> Response:
-    me, form_, (datasets, _), (nodes, _) = await asyncio.gather(
+    me, form_, (datasets, _), (nodes, _), (templates, _) = await asyncio.gather(
         viewer.me(),
         _fields(viewer, text),
         viewer.page(Dataset, "/v1/datasets"),
         viewer.page(Node, "/v1/nodes"),
+        viewer.page(Template, "/v1/templates"),
     )
     context = {
         **form_,
         "me": me,
-        "datasets": [dataset.name for dataset in datasets],
+        "datasets": [reference(one.name, one.owner, me.user.name) for one in datasets],
+        "templates": templates,
         "classes": sorted({node.node_class for node in nodes}),
         "section": "jobs",
         "text": text,

@@ -312,6 +312,21 @@ MODEL = answer(
     vocabulary_size=151_936,
     model={"name": "llama", "attention_bias": True, "norm_epsilon": 1e-6, "checkpoint": "tiny"},
 )
+TEMPLATE = answer(
+    "TemplateView",
+    id="tmpl_01k9",
+    name="lab-1",
+    owner="ada",
+    kind="job",
+    version=2,
+    description="The first lab.",
+    spec={"name": "lab-1", "training": {"steps": 10}},
+    open=[
+        {"field": "training.steps", "minimum": 1, "maximum": 100},
+        {"field": "parallelism.strategy", "choices": ["ddp", "fsdp"]},
+    ],
+)
+START = answer("StartView", job=JOB_ID, agenda=None)
 SHARE = answer(
     "ShareView", id="share_01k9", kind="model", name="tiny", audience="group", who="course"
 )

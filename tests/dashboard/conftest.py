@@ -44,7 +44,7 @@ def api() -> FakeApi:
     fake.put("/v1/me", me())
     for path in ("jobs", "nodes", "leases", "datasets", "tokens", "sessions"):
         fake.put(f"/v1/{path}", [])
-    for path in ("studies", "agendas"):
+    for path in ("studies", "agendas", "templates"):
         fake.put(f"/v1/{path}", [])
     nothing = {"node_class": None, "nodes": 0, "hours": [], "lengths": []}
     fake.put("/v1/leases/availability", nothing)

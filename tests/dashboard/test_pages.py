@@ -75,7 +75,7 @@ def full(api: FakeApi) -> FakeApi:
     )
     api.put("/v1/nodes", [node()])
     api.put("/v1/leases", [lease(), lease(id="lease_02", state=LeaseState.ENDED)])
-    api.put("/v1/datasets", [DATASET])
+    api.put("/v1/templates", [])
     api.put("/v1/workspace/files", [ENTRY])
     api.put("/v1/workbenches", [WORKBENCH])
     api.put("/v1/workspace/snapshots", [SNAPSHOT])

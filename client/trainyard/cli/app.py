@@ -26,6 +26,7 @@ from trainyard.cli.jobs import (
     reports,
     scripts,
     submitting,
+    templates,
     verifying,
 )
 from trainyard.cli.leases import leases, nodes
@@ -96,6 +97,7 @@ for panel, name, command in (
 
 app.add_typer(workbenches.app, name="workbench", rich_help_panel=JOBS)
 app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
+app.add_typer(templates.app, name="templates", rich_help_panel=JOBS)
 app.add_typer(agendas.app, name="agenda", rich_help_panel=JOBS)
 app.add_typer(reports.app, name="reports", rich_help_panel=WATCH)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=HAVE)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from trainyard.transport.connection import Connection, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
-from trainyard.views import Dataset, Model, Share, Tokenizer
+from trainyard.views import Dataset, Model, Share, Template, Tokenizer
 
 
 class Shares:
@@ -41,7 +41,7 @@ class Shares:
         self._connection.delete(f"/v1/shares/{segment(share)}")
 
 
-def id_of(things: Iterable[Dataset | Model | Tokenizer], key: str) -> str:
+def id_of(things: Iterable[Dataset | Model | Tokenizer | Template], key: str) -> str:
     """Return the id of what another person shares as OWNER/NAME; any other key as it is."""
     if "/" not in key:
         return key

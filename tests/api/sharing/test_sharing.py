@@ -28,11 +28,14 @@ ROOMS = {
     "datasets": SharedKind.DATASET,
     "models": SharedKind.MODEL,
     "tokenizers": SharedKind.TOKENIZER,
+    "templates": SharedKind.TEMPLATE,
     "agendas": SharedKind.AGENDA,
     "studies": SharedKind.STUDY,
     "reports": SharedKind.REPORT,
 }
-FILES = {SharedKind.DATASET, SharedKind.MODEL, SharedKind.TOKENIZER}
+PRIVATE = {SharedKind.DATASET, SharedKind.MODEL, SharedKind.TOKENIZER, SharedKind.TEMPLATE}
+USES = ("/v1/templates/{template_id}/fill", "/v1/templates/{template_id}/start")
+"""Routes that change nothing of the thing: whoever may read it may use it."""
 NOTHING_HERE = {404}
 REFUSED = {401}
 
@@ -40,15 +43,17 @@ REFUSED = {401}
 @pytest.fixture
 def ids(world: World) -> Ids:
     """One thing of each kind that ann owns."""
-    code = world.ann.post("/v1/datasets?name=corpus", content=b"some text to read")
+    dataset = world.ann.post("/v1/datasets?name=corpus", content=b"some text to read")
     model = world.ann.post("/v1/models?name=tiny", content=tar(files()))
     tokenizer = upload(world, "pieces", {"tokenizer.json": content(299)})
     study = world.ann.post("/v1/studies?ranks=1,2", json=job_spec())
     inside = world.ann.post(f"/v1/agendas?lease={lease(world)}", json=agenda({"name": "first"}))
     job = study.json()["jobs"][0]["job"]
     report = world.ann.post("/v1/reports", json={"jobs": [job]})
+    template = world.ann.post("/v1/templates", json={"name": "lab", "spec": job_spec()})
     made = {
-        SharedKind.DATASET: code,
+        SharedKind.TEMPLATE: template,
+        SharedKind.DATASET: dataset,
         SharedKind.MODEL: model,
         SharedKind.TOKENIZER: tokenizer,
         SharedKind.AGENDA: inside,
@@ -126,7 +131,7 @@ def test_every_route_reads_for_those_who_may_and_writes_for_nobody_else(
     writes = list(routes_of_things("POST", "PUT", "PATCH", "DELETE"))
     assert len(reads) >= 9  # the rooms' own, previews, rows, streams
     assert {kind for _, kind in reads} == set(SharedKind)
-    always = {kind: set() if kind in FILES else {"staff", "admin"} for kind in SharedKind}
+    always = {kind: set() if kind in PRIVATE else {"staff", "admin"} for kind in SharedKind}
 
     def expect(more: set[str]) -> None:
         told = readers(callers, ids)
@@ -134,6 +139,8 @@ def test_every_route_reads_for_those_who_may_and_writes_for_nobody_else(
             assert told[f"GET {path}"] == always[kind] | more, path
 
     expect(set())
+    for path in USES:
+        assert status(callers["stranger"], "POST", path, ids[SharedKind.TEMPLATE]) == 404
     shares = []
     for who, allowed in (
         ({"person": "bob"}, {"one it is shared with"}),
@@ -157,6 +164,9 @@ def test_every_route_reads_for_those_who_may_and_writes_for_nobody_else(
         for method, path, kind in writes:
             if name in ("staff", "admin") and f"{method} {path}" in acts:
                 continue  # staff cancel what runs
+            if path in USES and name not in ("node", "signed out"):
+                assert status(caller, method, path, ids[kind]) in (200, 201), (name, path)
+                continue
             code = status(caller, method, path, ids[kind])
             assert code in REFUSED | NOTHING_HERE, (name, method, path, code)
         for kind in SharedKind:

@@ -61,6 +61,10 @@ COMMANDS = [
     ["leases", "cancel", d.LEASE["id"]],
     ["share", "model", "tiny", "--group", "course"],
     ["shares"],
+    ["templates", "list"],
+    ["templates", "show", "lab-1"],
+    ["templates", "start", "lab-1"],
+    ["templates", "delete", "lab-1"],
     ["unshare", "model", "tiny"],
     ["leases", "verdict", "2026-11-21", "2", "--node", "this-machine"],
     ["leases", "extend", d.LEASE["id"], "1"],
@@ -135,8 +139,8 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
         "report",
     }  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
-        "datasets", "models", "workspace", "studies", "agenda", "leases", "nodes", "tokens",
-        "sessions", "admin",
+        "datasets", "models", "templates", "workspace", "studies", "agenda", "leases", "nodes",
+        "tokens", "sessions", "admin",
     }  # fmt: skip
 
 

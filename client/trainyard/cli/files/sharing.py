@@ -18,6 +18,7 @@ class Kind(StrEnum):
     DATASET = "dataset"
     MODEL = "model"
     TOKENIZER = "tokenizer"
+    TEMPLATE = "template"
     AGENDA = "agenda"
     STUDY = "study"
     REPORT = "report"

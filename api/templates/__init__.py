@@ -1,0 +1,1 @@
+"""Templates that people keep, share and start from."""

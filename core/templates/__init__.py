@@ -1,0 +1,1 @@
+"""Templates: jobs and agendas with locked and open fields. Pure."""
