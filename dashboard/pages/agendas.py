@@ -43,14 +43,14 @@ async def show_all(viewer: Viewer) -> Response:
     me, (agendas, has_more) = await asyncio.gather(
         viewer.me(), viewer.page(Agenda, "/v1/agendas", {"limit": LIMIT})
     )
-    context = {"me": me, "section": "calendar", "agendas": agendas, "has_more": has_more}
+    context = {"me": me, "section": "jobs", "agendas": agendas, "has_more": has_more}
     return render("agendas.html", {**context, "families": FAMILIES})
 
 
 async def show(viewer: Viewer) -> Response:
     """The whole page."""
     me, agenda = await asyncio.gather(viewer.me(), _agenda(viewer))
-    return render("agenda.html", {"me": me, "section": "calendar", **_context(agenda)})
+    return render("agenda.html", {"me": me, "section": "jobs", **_context(agenda)})
 
 
 async def report(viewer: Viewer) -> Response:

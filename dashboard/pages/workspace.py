@@ -52,7 +52,7 @@ async def _page(viewer: Viewer, below: str, refused: ApiProblem | None) -> Respo
     )
     context = {
         "me": me,
-        "section": "workspace",
+        "section": "workbenches",
         "workspace": workspace,
         "below": below,
         "above": above(below),

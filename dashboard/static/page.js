@@ -1,5 +1,7 @@
 // Parts of every page: times in the viewer's zone, theme, keys, menus, the lease clock.
+import { letCopy } from "./copy.js";
 import { dropAllDrafts } from "./draft.js";
+import "./finder.js";
 import { span } from "./formats.js";
 import { writeTimes } from "./times.js";
 
@@ -8,9 +10,10 @@ export function announce(sentence) {
   document.getElementById("announce").textContent = sentence;
 }
 
-// ---- times ------------------------------------------------------------------------------------
+// ---- times and copies -------------------------------------------------------------------------
 writeTimes();
 document.addEventListener("htmx:after:swap", () => writeTimes());
+letCopy(announce);
 
 // ---- theme ------------------------------------------------------------------------------------
 function markTheme() {

@@ -69,6 +69,7 @@ PAGES = (
     "/models",
     "/tokenizers",
     "/workspace",
+    "/search?q=homework",
     f"/jobs/{{{LLAMA}}}",
     "/jobs/{sweep-lr-3e-4}",
     "/jobs/new",
@@ -129,6 +130,22 @@ def test_a_page_is_accessible_and_fits_every_width(
             (one["id"], [node["target"] for node in one["nodes"]]) for one in found["violations"]
         ]
         assert told == [], f"{path} at {width} px, {scheme}"
+
+
+def test_everything_is_found_by_keys_alone_and_ids_are_copied(stage: Stage, page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/nodes")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("homework")
+    page.locator("#found a").first.wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs/job_*")
+    page.get_by_role("button", name="Copy the id of this job").click()
+    page.get_by_role("button", name="Copy the id of this job").get_by_text("Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url.rpartition("/")[2]
 
 
 def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Page) -> None:

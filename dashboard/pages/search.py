@@ -1,0 +1,158 @@
+"""Search over everything that the viewer may see: jobs, leases, nodes, files, people, pages."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from starlette.responses import Response
+
+from dashboard.inner_calls import Query
+from dashboard.rendering import render
+from dashboard.viewer import AnyView, Viewer
+from trainyard.transport.decoding import View
+from trainyard.views import Agenda, Dataset, Job, Lease, Me, Model, Node, Study, User
+
+SHOWN, LOOKED_THROUGH = 6, 200  # of each kind
+PAGES: Mapping[str, str] = {
+    "Jobs": "/jobs",
+    "New job": "/jobs/new",
+    "Studies": "/studies",
+    "Agendas": "/agendas",
+    "Templates": "/templates",
+    "Reports": "/reports",
+    "Calendar": "/calendar",
+    "Leases": "/leases",
+    "Nodes": "/nodes",
+    "Datasets": "/datasets",
+    "Models": "/models",
+    "Tokenizers": "/tokenizers",
+    "Shared by you": "/shares",
+    "Workspace": "/workspace",
+    "Workbenches": "/workbenches",
+    "Usage": "/usage",
+    "Account, tokens and notifications": "/account",
+}
+STAFF_PAGES: Mapping[str, str] = {
+    "Clean-ups": "/admin/cleanups",
+    "People": "/admin/people",
+    "Policies": "/admin/policies",
+    "Audit": "/admin/audit",
+}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One thing that was found."""
+
+    words: str
+    address: str
+    facts: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of thing, with its hits."""
+
+    word: str
+    hits: list[Hit]
+
+
+async def show(viewer: Viewer) -> Response:
+    """The whole page."""
+    me = await viewer.me()
+    text = viewer.query("q").strip()
+    found = await _find(viewer, me, text)
+    return render("search.html", {"me": me, "section": "search", "text": text, "found": found})
+
+
+async def found(viewer: Viewer) -> Response:
+    """The hits alone, for the dialog that stands on every page."""
+    me = await viewer.me()
+    text = viewer.query("q").strip()
+    return render("found.html", {"text": text, "found": await _find(viewer, me, text)})
+
+
+async def _find(viewer: Viewer, me: Me, text: str) -> list[Kind]:
+    is_staff = me.user.role != "user"
+    pages = {**PAGES, **(STAFF_PAGES if is_staff else {})}
+    of_pages = Kind("Pages", [Hit(name, at) for name, at in pages.items() if _in(text, name)])
+    if not text:
+        return [of_pages]
+    everyone = {"user": "all"} if is_staff else {}
+    asked: list[Awaitable[Kind]] = [
+        _kind(viewer, "Jobs", Job, "/v1/jobs", {"search": text, **everyone}, _job),
+        _kind(viewer, "Leases", Lease, "/v1/leases", everyone, _lease, text),
+        _kind(viewer, "Nodes", Node, "/v1/nodes", {}, _node, text),
+        _kind(viewer, "Datasets", Dataset, "/v1/datasets", {}, _dataset, text),
+        _kind(viewer, "Models", Model, "/v1/models", {}, _model, text),
+        _kind(viewer, "Studies", Study, "/v1/studies", {}, _study, text),
+        _kind(viewer, "Agendas", Agenda, "/v1/agendas", {}, _agenda, text),
+    ]
+    if is_staff:
+        asked.append(_kind(viewer, "People", User, "/v1/users", {}, _person, text))
+    kinds = [*await asyncio.gather(*asked), of_pages]
+    return [kind for kind in kinds if kind.hits]
+
+
+async def _kind(
+    viewer: Viewer,
+    word: str,
+    view: type[AnyView],
+    path: str,
+    query: Query,
+    hit: Callable[[AnyView], Hit],
+    text: str = "",
+) -> Kind:
+    """Ask for things of one kind; with `text` those that have it are chosen here."""
+    limit = LOOKED_THROUGH if text else SHOWN
+    things, _ = await viewer.page(view, path, {**query, "limit": limit})
+    return Kind(word, _first(hit(one) for one in things if _in(text, _words_of(one, hit(one)))))
+
+
+def _first(hits: Iterable[Hit]) -> list[Hit]:
+    return list(islice(hits, SHOWN))
+
+
+def _words_of(thing: View, hit: Hit) -> str:
+    return f"{hit.words} {hit.facts} {thing.raw.get('id', '')}"
+
+
+def _in(text: str, words: str) -> bool:
+    """Return True if every word of the text is in `words`."""
+    return all(part in words.lower() for part in text.lower().split())
+
+
+def _job(job: Job) -> Hit:
+    return Hit(job.name, f"/jobs/{job.id}", f"{job.user} {job.id[-6:]}", job.state)
+
+
+def _lease(lease: Lease) -> Hit:
+    return Hit(
+        lease.node, f"/leases#{lease.id}", f"{lease.user} {lease.hold_start:%Y-%m-%d}", lease.state
+    )
+
+
+def _node(node: Node) -> Hit:
+    return Hit(node.name, "/nodes", node.node_class, node.state)
+
+
+def _dataset(dataset: Dataset) -> Hit:
+    return Hit(dataset.name, f"/datasets/{dataset.id}", dataset.owner or "built in")
+
+
+def _model(model: Model) -> Hit:
+    return Hit(model.name, f"/models/{model.id}", f"{model.owner} {model.architecture}")
+
+
+def _study(study: Study) -> Hit:
+    return Hit(study.name, f"/studies/{study.id}", study.kind)
+
+
+def _agenda(agenda: Agenda) -> Hit:
+    return Hit(agenda.name, f"/agendas/{agenda.id}", agenda.summary)
+
+
+def _person(user: User) -> Hit:
+    return Hit(user.name, f"/admin/people?search={user.name}", user.role)
