@@ -91,6 +91,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("POST", "/leases", leases.book),
     ("POST", "/leases/{lease_id}/cancel", leases.cancel),
     ("GET", "/datasets", datasets.show),
+    ("POST", "/datasets", datasets.upload),
     ("GET", "/datasets/{dataset_id}", datasets.preview),
     ("POST", "/datasets/{dataset_id}/delete", datasets.delete),
     ("GET", "/models", models.show_all),
@@ -101,6 +102,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("POST", "/shares/{kind}/{thing}", shares.share),
     ("POST", "/shares/{kind}/{thing}/{share_id}/end", shares.end),
     ("GET", "/workspace", workspace.show),
+    ("POST", "/workspace/files", workspace.put),
     ("POST", "/workspace/delete", workspace.delete),
     ("POST", "/workspace/snapshots/{snapshot_id}/restore", workspace.restore),
     ("GET", "/workbenches", workbenches.show),
@@ -192,10 +194,8 @@ def _answering(app: ASGIApp, page: Page) -> Callable[[Request], Awaitable[Respon
             if error.status_code == 401:
                 return _to_login(viewer)
             raise
-        except TooLarge:
-            return PlainTextResponse(
-                "This form is larger than the limit of 1,000,000 bytes.", status_code=413
-            )
+        except TooLarge as error:
+            return PlainTextResponse(str(error), status_code=413)
 
     return answer
 

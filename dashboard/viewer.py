@@ -23,10 +23,11 @@ FORWARDED = (
 )
 MAX_FORM_BYTES = 1_000_000  # as much as the API takes
 MAX_FIELDS = 2000
+TOO_LARGE = f"This form is larger than the limit of {MAX_FORM_BYTES:,} bytes."
 
 
 class TooLarge(Exception):
-    """A form larger than MAX_FORM_BYTES, or of more than MAX_FIELDS."""
+    """A form larger than is read here; the message says how much is."""
 
 
 class ApiProblem(Exception):
@@ -66,6 +67,7 @@ class Viewer:
         query: Query | None = None,
         json: object = None,
         yaml: str | None = None,
+        content: bytes | None = None,
         idempotency_key: str | None = None,
     ) -> Answer:
         """One answer of the API. Raises ApiProblem for 4xx and 5xx."""
@@ -81,6 +83,8 @@ class Viewer:
         body = b""
         if yaml is not None:
             body, headers["content-type"] = yaml.encode(), "application/yaml"
+        elif content is not None:
+            body, headers["content-type"] = content, "application/octet-stream"
         elif json is not None:
             body = dumps(json, ensure_ascii=False, separators=(",", ":")).encode()
             headers["content-type"] = "application/json"
@@ -126,13 +130,13 @@ class Viewer:
         async for chunk in self.request.stream():
             body += chunk
             if len(body) > MAX_FORM_BYTES:
-                raise TooLarge
+                raise TooLarge(TOO_LARGE)
         try:
             return parse_qsl(
                 body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS
             )
         except ValueError as error:
-            raise TooLarge from error
+            raise TooLarge(TOO_LARGE) from error
 
     def part(self, name: str) -> str:
         """An id in the page's address, fit to stand in an address of the API."""

@@ -27,7 +27,10 @@ MAX_BATCH_VALUES = 150_000  # 128 KiB of a log, each byte a comma
 MAX_METRICS_BYTES = 2 << 20  # a worker sends half a MiB of its lines
 MAX_METRICS_VALUES = 300_000  # each a digit
 # These stream to disk, under caps of their own.
-STREAMED = re.compile(r"/v1/(?:datasets|models|code|workspace/files|uploads/[^/]+|node/files/.*)")
+STREAMED = re.compile(
+    r"/v1/(?:datasets|models|code|workspace/files|uploads/[^/]+|node/files/.*)"
+    r"|/datasets|/workspace/files"  # forms of the dashboard with a file, which it caps
+)
 BATCHED = "/v1/node/"
 METRICS = "/v1/node/metrics"
 

@@ -6,15 +6,30 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
+from dashboard.sent_file import read_sent_file
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Dataset, DatasetRows, RowPreview, Tokenizer
 
 ANSWERED = (403, 404, 409)
+UPLOAD_ANSWERED = (400, *ANSWERED, 413, 422, 507)
 
 
 async def show(viewer: Viewer) -> Response:
     """The whole page."""
     return await _page(viewer, None)
+
+
+async def upload(viewer: Viewer) -> Response:
+    """Keep the one file that a browser without scripts has sent."""
+    sent = await read_sent_file(viewer)
+    asked = {"name": sent.fields.get("name", ""), "format": sent.fields.get("format", "text")}
+    try:
+        await viewer.call("POST", "/v1/datasets", query=asked, content=sent.content)
+    except ApiProblem as refused:
+        if refused.status not in UPLOAD_ANSWERED:
+            raise
+        return await _page(viewer, refused)
+    return redirect("/datasets")
 
 
 async def delete(viewer: Viewer) -> Response:

@@ -1,21 +1,37 @@
 """One's own workspace: what it holds, its files, its snapshots. Downloads come from the API."""
 
 import asyncio
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
+from dashboard.sent_file import read_sent_file
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Workspace, WorkspaceEntry, WorkspaceSnapshot
 
 ANSWERED = (403, 404, 409, 422)
+PUT_ANSWERED = (400, *ANSWERED, 413, 507)
 MOST_LISTED = 500
 
 
 async def show(viewer: Viewer) -> Response:
     """The whole page."""
     return await _page(viewer, viewer.query("below"), None)
+
+
+async def put(viewer: Viewer) -> Response:
+    """Put the one file that a browser without scripts has sent into the folder that is shown."""
+    sent = await read_sent_file(viewer)
+    below = unquote(sent.fields.get("below", ""))
+    path = f"{below}/{sent.name}" if below else sent.name
+    try:
+        await viewer.call("POST", "/v1/workspace/files", query={"path": path}, content=sent.content)
+    except ApiProblem as refused:
+        if refused.status not in PUT_ANSWERED:
+            raise
+        return await _page(viewer, below, refused)
+    return redirect(f"/workspace?{urlencode({'below': below})}")
 
 
 async def delete(viewer: Viewer) -> Response:

@@ -3,16 +3,17 @@
 /** @import { ProblemDocument } from "trainyard-api" */
 /** @import { Answer, Body, Method } from "../types/answers" */
 
-// `status` 0: nobody answered. `title`: what is wrong, in few words, or "". `waitMs`: how long the
-// server asks to wait, or null.
+// `status` 0: nobody answered. `code`: of the refusal, or "". `title`: what is wrong, in few words, or
+// "". `waitMs`: how long the server asks to wait, or null.
 export class Refused extends Error {
   /**
    * @param {string} message
-   * @param {{ status?: number, title?: string, waitMs?: number | null }} [about]
+   * @param {{ status?: number, code?: string, title?: string, waitMs?: number | null }} [about]
    */
-  constructor(message, { status = 0, title = "", waitMs = null } = {}) {
+  constructor(message, { status = 0, code = "", title = "", waitMs = null } = {}) {
     super(message);
     this.status = status;
+    this.code = code;
     this.title = title;
     this.waitMs = waitMs;
   }
@@ -28,11 +29,11 @@ export class Refused extends Error {
  * @param {string | null} retryAfter
  * @param {Partial<ProblemDocument>} [found]
  */
-function refusalOf(status, retryAfter, { errors, detail, title } = {}) {
+function refusalOf(status, retryAfter, { errors, detail, title, code } = {}) {
   const seconds = Number(retryAfter ?? NaN);
   return new Refused(
     errors?.map((one) => one.message).join(" ") || detail || `The API answered ${status}.`,
-    { status, title, waitMs: seconds >= 0 ? seconds * 1000 : null },
+    { status, code, title, waitMs: seconds >= 0 ? seconds * 1000 : null },
   );
 }
 
@@ -102,27 +103,28 @@ export async function askIfThere(path, way) {
 }
 
 /**
- * Send a file; `onSent` is told the share of it that has left. Throws Refused.
+ * Send bytes; `onSent` is told how many have left. The answered request, for its headers. Throws
+ * Refused.
  * @param {string} path
- * @param {File} file
- * @param {string} type
- * @param {(share: number) => void} onSent
- * @returns {Promise<void>}
+ * @param {Blob} content
+ * @param {{ method?: "POST" | "PATCH", headers?: Record<string, string> }} way
+ * @param {(bytes: number) => void} onSent
+ * @returns {Promise<XMLHttpRequest>}
  */
-export function upload(path, file, type, onSent) {
+export function sendBytes(path, content, { method = "POST", headers = {} }, onSent) {
   const request = new XMLHttpRequest(); // fetch tells nothing about how far an upload is
-  request.open("POST", path);
-  request.setRequestHeader("Content-Type", type);
-  request.upload.onprogress = ({ loaded, total }) => onSent(total ? loaded / total : 0);
+  request.open(method, path);
+  for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
+  request.upload.onprogress = ({ loaded }) => onSent(loaded);
   return new Promise((resolve, reject) => {
     request.onloadend = () => {
       const { status } = request;
       const isJson = request.getResponseHeader("content-type")?.includes("json");
       const found = isJson ? JSON.parse(request.responseText) : {};
-      if (status >= 200 && status < 300) resolve();
+      if (status >= 200 && status < 300) resolve(request);
       else if (!status) reject(new Refused("The server can't be reached."));
       else reject(refusalOf(status, request.getResponseHeader("Retry-After"), found));
     };
-    request.send(file);
+    request.send(content);
   });
 }

@@ -1,5 +1,6 @@
 """`client.datasets`: texts and images to train on."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -70,7 +71,10 @@ class Datasets:
         chosen = format or guess_format(file)
 
         if size >= RESUMABLE_FROM:
-            upload = Uploads(self._connection).send(file, format=chosen, progress=progress)
+            plain = plain_name(file.name)
+            upload = Uploads(self._connection).send(
+                file, path=plain, format=chosen, progress=progress
+            )
             made = {"name": name, "uploads": [upload]}
             return decode(Dataset, self._connection.post("/v1/datasets/uploaded", made))
 
@@ -115,6 +119,12 @@ class Datasets:
     def delete(self, dataset: str) -> None:
         """Remove a data set of yours, by id or name."""
         self._connection.delete(f"/v1/datasets/{segment(dataset)}")
+
+
+def plain_name(name: str) -> str:
+    """Return a file's name as the API takes it: any other character becomes a dash."""
+    name = re.sub(r"[^A-Za-z0-9_.=+@,-]+", "-", name)
+    return re.sub(r"^\.?[^A-Za-z0-9_.-]|^\.{2}", "_", name)
 
 
 def guess_format(path: Path) -> Format:

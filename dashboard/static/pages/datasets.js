@@ -1,69 +1,63 @@
-// Upload of a dataset straight to the API, which streams it to disk and names the faulty line.
-import { upload } from "../api.js";
-import { say } from "../elements.js";
+// Upload of a dataset straight to the API, in parts: a broken upload goes on.
+import { ask, Refused } from "../api.js";
+import { sendFile } from "../resumable.js";
+import { whenSent } from "../upload_form.js";
 
-/** @type {Record<string, string>} */
-const TYPES = {
-  text: "text/plain; charset=utf-8",
-  jsonl: "application/x-ndjson",
-  npz: "application/octet-stream",
-  parquet: "application/octet-stream",
-  arrow: "application/octet-stream",
+/** @typedef {"text" | "jsonl" | "npz" | "parquet" | "arrow"} Format */
+
+/** @type {Record<string, Format>} */
+const FORMATS = {
+  jsonl: "jsonl",
+  ndjson: "jsonl",
+  npz: "npz",
+  parquet: "parquet",
+  arrow: "arrow",
 };
 const form = document.querySelector("[data-upload]");
 /** @param {string} name */
 const field = (name) => form.querySelector(`[name="${name}"]`);
-const answer = form.querySelector("[data-upload-answer]");
-const bar = form.querySelector("[data-upload-bar]");
 
 field("file").addEventListener("change", () => {
   const [file] = field("file").files;
   if (!file) return;
-  const [, ending] = /\.(\w+)$/.exec(file.name.toLowerCase()) ?? [];
-  /** @type {Record<string, string>} */
-  const formats = {
-    jsonl: "jsonl",
-    ndjson: "jsonl",
-    npz: "npz",
-    parquet: "parquet",
-    arrow: "arrow",
-  };
-  field("format").value = formats[ending] ?? "text";
+  const [, ending] = /\.(\w+)(?:\.(?:gz|zst))?$/.exec(file.name.toLowerCase()) ?? [];
+  field("format").value = FORMATS[ending] ?? "text";
   field("name").value ||= file.name
+    .replace(/\.(gz|zst)$/, "")
     .replace(/\.[^.]*$/, "")
-    .replace(/[^A-Za-z0-9._ -]+/g, "-")
+    .replace(/[^A-Za-z0-9._-]+/g, "-")
     .replace(/^[^A-Za-z0-9]+/, "")
     .slice(0, 63);
 });
 
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const [file] = field("file").files;
-  const button = form.querySelector("button[type=submit]");
-  const format = field("format").value;
-  answer.replaceChildren();
-  button.disabled = true;
-  button.setAttribute("aria-busy", "true");
-  bar.hidden = false;
-  try {
-    const query = new URLSearchParams({ name: field("name").value, format });
-    await upload(`/v1/datasets?${query}`, file, TYPES[format], tellSent);
-    location.reload();
-  } catch (refused) {
-    const why = refused.status
-      ? refused.message
-      : `${refused.message} Nothing was stored. Try again.`;
-    say(answer, "bad", refused.title || "Not uploaded", [why]);
-  } finally {
-    button.disabled = false;
-    button.removeAttribute("aria-busy");
-    bar.hidden = true;
+whenSent(form, async (files, tell) => {
+  const uploads = [];
+  let before = 0;
+  for (const file of files) {
+    const done = before;
+    const format = /** @type {Format} */ (field("format").value);
+    uploads.push(
+      await sendFile(file, format, ({ sent, waiting }) => tell({ sent: done + sent, waiting })),
+    );
+    before += file.size;
   }
+  await make(field("name").value, uploads);
 });
 
-/** @param {number} share */
-function tellSent(share) {
-  const percent = 100 * share;
-  bar.setAttribute("aria-valuenow", String(Math.floor(percent)));
-  bar.querySelector("i").style.setProperty("--v", String(percent));
+/**
+ * Make the dataset, once: the same request again has the same answer.
+ * @param {string} name
+ * @param {string[]} uploads
+ */
+async function make(name, uploads) {
+  const headers = { "Idempotency-Key": `${uploads[0]}-${name}` };
+  for (let left = 5; ; left--) {
+    try {
+      await ask("/v1/datasets/uploaded", { method: "POST", body: { name, uploads }, headers });
+      return;
+    } catch (error) {
+      if (!(error instanceof Refused && error.isForNow) || left === 0) throw error;
+      await new Promise((resolve) => setTimeout(resolve, error.waitMs ?? 2000));
+    }
+  }
 }
