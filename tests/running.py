@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -50,9 +50,16 @@ def own_port() -> int:
 class Running:
     """One `trainyard up` and ways to ask it, to find its processes and to break them."""
 
-    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: dict[str, str] | None = None,
+        within: Sequence[str] = (),
+    ) -> None:
         self.data = DataDirectory(folder)
         self.environment = environment or {}
+        self.within = within
+        """Command that starts `up`, such as one that gives it a view of its own."""
         self.token = ""
         self.url = ""
         self.up: subprocess.Popen[str] | None = None
@@ -65,6 +72,7 @@ class Running:
         with open(self.data.path / "up.out", "a") as output:
             self.up = subprocess.Popen(
                 [
+                    *self.within,
                     *(sys.executable, "-m", "standalone"),
                     *("--data", str(self.data.path), "--port", str(self.port)),
                 ],
@@ -180,10 +188,12 @@ def is_named(child: psutil.Process, name: str) -> bool:
 
 
 @contextmanager
-def running_platform(environment: dict[str, str] | None = None) -> Iterator[Running]:
+def running_platform(
+    environment: dict[str, str] | None = None, within: Sequence[str] = ()
+) -> Iterator[Running]:
     """A platform with a ready node; everything it started is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))  # short: it holds a socket
-    platform = Running(folder, environment)
+    platform = Running(folder, environment, within)
     try:
         platform.start()
         platform.wait_for_node()

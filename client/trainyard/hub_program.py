@@ -23,6 +23,11 @@ FORMATS = {
     ".arrow": "arrow",
 }
 MOST_LISTED = 8
+AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian
+    "/etc/ssl/certs/ca-bundle.crt",  # Red Hat
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+)
 
 
 def main(kind: str, repository: str, revision: str, patterns: list[str], output: Path) -> None:
@@ -30,6 +35,8 @@ def main(kind: str, repository: str, revision: str, patterns: list[str], output:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HOME", tempfile.mkdtemp(prefix="hub-"))
+    if "HF_ENDPOINT" in os.environ:
+        trust_the_node()
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -59,6 +66,13 @@ def main(kind: str, repository: str, revision: str, patterns: list[str], output:
     shutil.rmtree(output / ".cache", ignore_errors=True)  # huggingface_hub's own records
     told = {"kind": kind, "repository": repository, "commit": found.sha, "files": chosen}
     (output / "hub.json").write_text(json.dumps(told, indent=2))
+
+
+def trust_the_node() -> None:
+    """Trust the authorities that the node trusts: a site's mirror may have one of its own."""
+    known = next((path for path in AUTHORITIES if os.path.exists(path)), None)
+    if known is not None:
+        os.environ.setdefault("SSL_CERT_FILE", known)
 
 
 def choose(kind: str, repository: str, paths: list[str], patterns: list[str]) -> list[str]:

@@ -450,6 +450,24 @@ def test_a_dataset_is_fetched_by_the_patterns_that_are_asked_for(
     assert json.loads(taken.body) == {"job": d.JOB_ID, "name": "mine"}
 
 
+def test_a_mirror_is_asked_for_by_its_host(
+    server: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything(server)
+    done = run("models", "fetch", "lab/tiny", "--hub", "https://hub.lab.example:8443/api/hf/")
+    assert done.exit_code == 0, done.output
+    monkeypatch.setenv("TRAINYARD_HUB", "https://hub.lab.example")
+    assert run("datasets", "fetch", "lab/rows").exit_code == 0
+    model, dataset = (json.loads(sent.body) for sent in server.of("POST /v1/jobs"))
+    assert model["network"] == ["hub.lab.example:8443"]
+    assert model["script"]["environment"] == {"HF_ENDPOINT": "https://hub.lab.example:8443/api/hf"}
+    assert dataset["network"] == ["hub.lab.example"]
+    for wrong in ("http://hub.lab.example", "hub.lab.example", "https://me@hub", "https://a:x"):
+        refused = run("models", "fetch", "lab/tiny", "--hub", wrong)
+        assert (refused.exit_code, "write its address as https://" in refused.stderr) == (2, True)
+    assert len(server.of("POST /v1/jobs")) == 2
+
+
 def test_hosts_are_listed_for_a_class_or_a_lab(server: FakeServer, run: Run) -> None:
     everything(server)
     shown = run("admin", "network", "show")

@@ -10,6 +10,7 @@ import typer
 
 from trainyard.cli.files.fetching import (
     Lease,
+    Mirror,
     Repository,
     Revision,
     Secret,
@@ -108,6 +109,7 @@ def fetch(
         typer.Option(help="Only files like this, such as 'data/train-*.parquet'; repeatable."),
     ] = None,
     secret: Secret = None,
+    hub: Mirror = None,
     wall_time: WallTime = "1h",
     lease: Lease = None,
     job: Annotated[str | None, typer.Option(help="Keep what this job has fetched already.")] = None,
@@ -129,6 +131,7 @@ def fetch(
                 revision=revision,
                 patterns=files or ["*"],
                 secret=secret,
+                mirror=hub,
                 wall_time=wall_time,
                 lease=lease,
                 as_json=as_json,
@@ -137,8 +140,8 @@ def fetch(
     if as_json:
         print_json(dataset.raw)
         return
-    hub = "" if dataset.origin is None else f", fetched from {dataset.origin.hub}"
-    say(f"{dataset.name} ({dataset.id}){hub}: {size(dataset.size)}.")
+    origin = "" if dataset.origin is None else f", fetched from {dataset.origin.hub}"
+    say(f"{dataset.name} ({dataset.id}){origin}: {size(dataset.size)}.")
     for warning in dataset.warnings:
         note(f"Note: {warning}")
     say(f"Train on it with `data: {{dataset: {dataset.name}, ...}}` in the job.")

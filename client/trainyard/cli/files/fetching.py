@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -25,6 +26,16 @@ Secret = Annotated[
     str | None,
     typer.Option(help="Secret of yours with a token, for gated repositories: HF_TOKEN."),
 ]
+Mirror = Annotated[
+    str | None,
+    typer.Option(
+        "--hub",
+        envvar="TRAINYARD_HUB",
+        metavar="URL",
+        help="Mirror of the hub, such as https://hub.lab.example. `trainyard admin network` must "
+        "list its host.",
+    ),
+]
 WallTime = Annotated[str, typer.Option(help="Maximum running time.")]
 Lease = Annotated[str | None, typer.Option(help="Booked lease to run in.")]
 
@@ -36,6 +47,18 @@ def name_of(repository: str, name: str | None) -> str:
     return name or repository.rpartition("/")[2].strip("-._")
 
 
+def mirror_host(address: str) -> str:
+    """Return the host of a mirror, as a job asks for it. Raises BadInput."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme != "https" or not parts.hostname or parts.query or parts.username is not None:
+        raise BadInput(f"--hub {address!r}: write its address as https://hub.lab.example.")
+    return parts.hostname if port in (None, 443) else f"{parts.hostname}:{port}"
+
+
 def fetch_in_job(
     client: Trainyard,
     kind: str,
@@ -45,6 +68,7 @@ def fetch_in_job(
     revision: str,
     patterns: Sequence[str],
     secret: str | None,
+    mirror: str | None,
     wall_time: str,
     lease: str | None,
     as_json: bool,
@@ -53,6 +77,7 @@ def fetch_in_job(
 
     Exits if the job fails. The API refuses it where the hub may not be reached.
     """
+    network = [HUB if mirror is None else mirror_host(mirror)]
     source = Path(hub_program.__file__)
     code = client.code.upload(pack_files(source.parent, include=[source.name]))
     script: dict[str, Any] = {
@@ -63,10 +88,12 @@ def fetch_in_job(
     }
     if secret is not None:
         script["secrets"] = [secret]
+    if mirror is not None:
+        script["environment"] = {"HF_ENDPOINT": mirror.rstrip("/")}
     spec: dict[str, Any] = {
         "name": f"fetch-{name}"[:63],
         "script": script,
-        "network": [HUB],
+        "network": network,
         "resources": {"ranks_per_node": 1, "wall_time": wall_time},
     }
     if lease is not None:

@@ -8,6 +8,7 @@ import typer
 
 from trainyard.cli.files.fetching import (
     Lease,
+    Mirror,
     Repository,
     Revision,
     Secret,
@@ -107,6 +108,7 @@ def fetch(
     ] = None,
     revision: Revision = "main",
     secret: Secret = None,
+    hub: Mirror = None,
     wall_time: WallTime = "1h",
     lease: Lease = None,
     job: Annotated[str | None, typer.Option(help="Keep what this job has fetched already.")] = None,
@@ -128,6 +130,7 @@ def fetch(
                 revision=revision,
                 patterns=[*OTHERS, *WEIGHT_PATTERNS],
                 secret=secret,
+                mirror=hub,
                 wall_time=wall_time,
                 lease=lease,
                 as_json=as_json,
