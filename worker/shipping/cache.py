@@ -6,6 +6,7 @@ Entries that an attempt on this node reads stay, however large they are.
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,9 +35,14 @@ class CacheEntry:
 
 
 def touch(path: Path) -> None:
-    """Record that an entry is used now."""
-    if path.exists():
-        os.utime(path)
+    """Record that an entry is used now. A file keeps the time of its content, by which what was
+    made of it is found again, such as its tokens."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    now = time.time_ns()
+    os.utime(path, ns=(now, now if stat.S_ISDIR(found.st_mode) else found.st_mtime_ns))
 
 
 def trim(folder: NodeFolder, max_bytes: int) -> int:
@@ -65,7 +71,10 @@ def _entries(cache: Path) -> Iterator[CacheEntry]:
         try:
             inside = [path, *path.rglob("*")] if path.is_dir() else [path]
             sizes = [file.stat().st_size for file in inside if file.is_file()]
-            yield CacheEntry(path, sum(sizes), path.stat().st_mtime)
+            found = path.stat()
+            # A folder that is listed, as here, has been read, but not used.
+            used_at = found.st_mtime if path.is_dir() else max(found.st_atime, found.st_mtime)
+            yield CacheEntry(path, sum(sizes), used_at)
         except FileNotFoundError:
             continue  # an interrupted fetch has removed its own file
 
