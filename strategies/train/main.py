@@ -34,6 +34,7 @@ from strategies.train.mesh import Mesh, join, leave
 from strategies.train.trust.collective_digest import digest
 from strategies.train.trust.preflight import trust
 from strategies.train.trust.roll_call import RollCall
+from strategies.train.watching.console import say
 from strategies.train.watching.metrics import MetricsLog
 
 # Modules that a run would import later; a test fails if this list is incomplete.
@@ -48,6 +49,8 @@ IMPORTED_LATE = (
     "torch.profiler._cupti_monitor",  # on CPU too: the optimizer asks it whether it is recording
     "torch.utils.serialization.config",
 )
+
+COUNTING_S = 24 * 3600.0  # a node may count a large corpus that another has counted before
 
 # A DDP object that is freed after its process group can deadlock in torch's gloo thread (seen
 # once in 150 runs); engines therefore live until the process leaves through os._exit.
@@ -80,8 +83,12 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
             folder.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(num_threads(run_plan))
         run_plan = with_model(run_plan)
-        windows = open_windows(run_plan, cache_folder())
-        mesh = join(run_plan.plan, timeout_s=run_plan.collective_timeout_s)
+        windows = open_windows(run_plan, cache_folder(), tell=say)
+        mesh = join(
+            run_plan.plan,
+            timeout_s=run_plan.collective_timeout_s,
+            meet_s=COUNTING_S if windows.is_counted else None,
+        )
         if mesh.world_size > 1:
             deadline = Deadline(mesh, directory)
             deadline.start()

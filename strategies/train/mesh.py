@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import _set_pg_timeout, _world
+from torch.distributed.distributed_c10d import _get_default_store, _set_pg_timeout, _world
 
 from strategies.plan.layout import AXES, Coordinate, Layout
 from strategies.plan.planner import Plan
@@ -180,8 +180,11 @@ class Mesh:
             dist.barrier()
 
 
-def join(plan: Plan, *, timeout_s: float) -> Mesh:
-    """Join the other ranks according to torchrun's environment. Raises ValueError on a mismatch."""
+def join(plan: Plan, *, timeout_s: float, meet_s: float | None = None) -> Mesh:
+    """Join the other ranks according to torchrun's environment. Raises ValueError on a mismatch.
+
+    The first of them waits `meet_s` for the last, if that is longer than `timeout_s`.
+    """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world_size != plan.world_size:
         raise ValueError(
@@ -200,9 +203,11 @@ def join(plan: Plan, *, timeout_s: float) -> Mesh:
         os.environ.setdefault("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", heartbeat_s)
         dist.init_process_group(
             "nccl" if plan.device == "cuda" else "gloo",
-            timeout=timedelta(seconds=timeout_s + BACKEND_LATER_S),
+            timeout=timedelta(seconds=max(timeout_s, meet_s or 0.0) + BACKEND_LATER_S),
             device_id=device if plan.device == "cuda" else None,
         )
+        if meet_s is not None:
+            _get_default_store().set_timeout(timedelta(seconds=timeout_s + BACKEND_LATER_S))
     # From the launcher, not from the plan: in a manual start all ranks may be on one machine.
     num_nodes = world_size // int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     mesh = Mesh(layout=plan.layout, rank=rank, device=device, num_nodes=num_nodes)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +54,15 @@ def open_corpus(
     checkpoint: Path | None = None,
     *,
     whole_bytes: int = 4 << 30,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Corpus:
     """Return the tokens of a dataset. Raises BadData, with the numbers, if they do not fit the
     spec.
 
     `path` is a file, or a folder of shards: they are one dataset, in the order of their paths.
     `checkpoint` is the folder of the model whose tokenizer is requested. Documents of more than
-    `whole_bytes` are only counted; they become tokens when they are read.
+    `whole_bytes` are only counted; they become tokens when they are read. `tell` hears how far
+    that is.
     """
     shards = shards_of(path)
     is_plain = format == "text" and all(compression_in(file) is None for file in shards)
@@ -75,7 +77,13 @@ def open_corpus(
             if not has_index:
                 shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(exist_ok=True)
-            write_tokens(aside, shards, format, spec, checkpoint, has_index=has_index)
+            tokenizer = tokenizer_for(shards, format, spec, checkpoint)
+            (aside / "tokenizer.json").write_text(tokenizer.stored())
+            if has_index:
+                name, kind = spec.dataset, spec.tokenizer
+                write_index(aside, shards, format, dataset=name, tokenizer=kind, tell=tell)
+            else:
+                write_tokens(aside, shards, format, spec, tokenizer)
             aside.rename(kept)
             drop_parts(kept)
         os.utime(kept)
@@ -127,21 +135,10 @@ def forget_oldest(folder: Path) -> None:
 
 
 def write_tokens(
-    folder: Path,
-    shards: Sequence[Path],
-    format: Format,
-    spec: DataSpec,
-    checkpoint: Path | None,
-    *,
-    has_index: bool,
+    folder: Path, shards: Sequence[Path], format: Format, spec: DataSpec, tokenizer: Tokenizer
 ) -> None:
-    """Write a dataset as `tokens` and `tokenizer.json`; `document_files` tells what documents get
-    besides."""
-    tokenizer = tokenizer_for(shards, format, spec, checkpoint)
-    (folder / "tokenizer.json").write_text(tokenizer.stored())
-    if has_index:
-        write_index(folder, shards, format, dataset=spec.dataset, tokenizer=spec.tokenizer)
-    elif format == "text":
+    """Write a dataset as `tokens`; `document_files` tells what documents get besides."""
+    if format == "text":
         write_text(folder, shards, spec, tokenizer)
     else:
         written = write_documents(folder, rows(shards, format), tokenizer, longest_read=None)

@@ -1,7 +1,8 @@
 """Index of a large dataset: its documents are counted in as many processes as there are cores, a
 shard at a time. A shard that is counted is not counted again by the successor of a killed run.
 
-One process: `python -m strategies.plan.data.indexing WORK`, torch-free.
+One process: `python -m strategies.plan.data.indexing FOLDER PART`, torch-free; what it has to do is
+in work.json of the folder.
 """
 
 import json
@@ -9,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,19 +29,22 @@ from strategies.plan.data.stored_tokenizer import tokenizer_from
 # Tokens of a document that is read again for each of its windows; those of a longer one are kept.
 # Both are some milliseconds.
 LONGEST_READ = {"bytes": 1 << 18, "characters": 1 << 18, "huggingface": 1 << 12}
+WORK, COUNTS = "work.json", "counts.json"
+MOST_PROCESSES = 32  # each has 150 to 250 MiB
+TELL_EVERY_S = 30.0
 
 
 class Work(BaseModel):
-    """Task of one process: every num_parts-th shard, from number `part` on."""
+    """Task of all processes. Each counts every num_processes-th shard, from its own number on."""
 
     model_config = ConfigDict(frozen=True)
 
-    folder: Path
     shards: list[Path]
     format: DatasetFormat
     tokenizer: str
-    part: int
-    num_parts: int
+    num_processes: int
+    parent: int
+    """Process for which they count; without it they end."""
 
 
 def write_index(
@@ -50,72 +54,89 @@ def write_index(
     *,
     dataset: str,
     tokenizer: str,
-    num_processes: int | None = None,
+    tell: Callable[[str], None],
 ) -> None:
     """Write `ends`, `places`, `shards` (the first document of each) and the kept tokens of each
-    shard.
+    shard. `tell` hears how far it is.
 
     `folder` has the tokenizer. Raises BadData naming the first bad place.
     """
     for stale in folder.glob("*.wrong"):
         stale.unlink()
-    num_parts = min(len(shards), num_processes or len(os.sched_getaffinity(0)))
     work = Work(
-        folder=folder.resolve(),
         shards=[shard.resolve() for shard in shards],
         format=format,
         tokenizer=tokenizer,
-        part=0,
-        num_parts=num_parts,
+        num_processes=min(len(shards), len(os.sched_getaffinity(0)), MOST_PROCESSES),
+        parent=os.getpid(),
     )
-    parts = [work.model_copy(update={"part": part}) for part in range(num_parts)]
-    processes = [_start(part) for part in parts]
+    (folder / WORK).write_text(work.model_dump_json())
+    processes = [_start(folder.resolve(), part) for part in range(work.num_processes)]
     try:
-        failed = [code for process in processes if (code := process.wait()) != 0]
+        codes = [_wait(process, folder, len(shards), tell) for process in processes]
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     if wrong := sorted(folder.glob("*.wrong")):
         raise BadData(wrong[0].read_text())
-    if failed:
-        raise OSError(f"a process that counts its documents has ended with {failed[0]}")
+    if any(codes):
+        raise OSError(f"a process that counts its documents has ended with {max(codes, key=abs)}")
     _join(folder, len(shards), dataset)
 
 
-def _start(work: Work) -> subprocess.Popen[bytes]:
+def _start(folder: Path, part: int) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "strategies.plan.data.indexing", work.model_dump_json()]
+    command = [sys.executable, "-m", "strategies.plan.data.indexing", str(folder), str(part)]
     return subprocess.Popen(
         command, cwd=Path(__file__).parents[3], env=environment, stdin=subprocess.DEVNULL
     )
 
 
-def count(work: Work) -> int:
-    """Count the shards of one process, up to a bad place; return the exit code."""
-    tokenizer = tokenizer_from((work.folder / "tokenizer.json").read_text())
-    longest_read = LONGEST_READ[work.tokenizer]
-    for number in range(work.part, len(work.shards), work.num_parts):
-        done, path = work.folder / f"{number:05}", work.shards[number]
+def _wait(
+    process: subprocess.Popen[bytes], folder: Path, num_shards: int, tell: Callable[[str], None]
+) -> int:
+    """Return the exit code of a process; tell meanwhile how many shards are counted."""
+    while True:
+        try:
+            return process.wait(TELL_EVERY_S)
+        except subprocess.TimeoutExpired:
+            done = sum((folder / f"{number:05}").exists() for number in range(num_shards))
+            tell(f"counting documents, before the first step: {done:,} of {num_shards:,} files")
+
+
+def count(folder: Path, part: int) -> int:
+    """Count the shards of one process, up to a bad place of any process; return the exit code."""
+    work = Work.model_validate_json((folder / WORK).read_bytes())
+    tokenizer = tokenizer_from((folder / "tokenizer.json").read_text())
+    files = file_words(work.shards)
+    for number in range(part, len(work.shards), work.num_processes):
+        done, path = folder / f"{number:05}", work.shards[number]
         if done.exists():
             continue
-        aside = done.with_suffix(".tmp")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        rows = rows_of(path, work.format, file_words(path, work.shards))
-        try:
-            written = write_documents(aside, rows, tokenizer, longest_read=longest_read)
-        except (BadData, OSError) as error:
-            done.with_suffix(".wrong").write_text(str(error))
+        if os.getppid() != work.parent or any(
+            wrong.stem < done.name for wrong in folder.glob("*.wrong")
+        ):
             return 1
-        (aside / "counts.json").write_text(json.dumps(written._asdict()))
-        aside.rename(done)
+        aside = folder / f"{done.name}-{os.getpid()}.tmp"
+        aside.mkdir()
+        try:
+            rows = rows_of(path, work.format, files[number])
+            longest_read = LONGEST_READ[work.tokenizer]
+            written = write_documents(aside, rows, tokenizer, longest_read=longest_read)
+            (aside / COUNTS).write_text(json.dumps(written._asdict()))
+            aside.rename(done)
+        except (BadData, OSError) as error:
+            if os.getppid() == work.parent:
+                done.with_suffix(".wrong").write_text(str(error))
+            return 1
     return 0
 
 
 def _join(folder: Path, num_shards: int, dataset: str) -> None:
     """Lay the documents of all shards end to end; their kept tokens stay where they are."""
     parts = [folder / f"{number:05}" for number in range(num_shards)]
-    counts = [Written(**json.loads((part / "counts.json").read_text())) for part in parts]
+    counts = [Written(**json.loads((part / COUNTS).read_text())) for part in parts]
     end = sum(one.tokens for one in counts)
     require_documents(Written(end, sum(one.too_short for one in counts)), dataset)
     has_flags = any((part / "learned").exists() for part in parts)
@@ -143,11 +164,13 @@ def _join(folder: Path, num_shards: int, dataset: str) -> None:
 
 
 def drop_parts(folder: Path) -> None:
-    """Delete what is part of the whole index by now."""
+    """Delete what is part of the whole index by now, and what killed processes have left."""
+    for aside in folder.glob("*.tmp"):
+        shutil.rmtree(aside, ignore_errors=True)
     for name in ("ends", "places", "learned"):
         for part in folder.glob(f"*/{name}"):
             part.unlink()
 
 
 if __name__ == "__main__":
-    sys.exit(count(Work.model_validate_json(sys.argv[1])))
+    sys.exit(count(Path(sys.argv[1]), int(sys.argv[2])))

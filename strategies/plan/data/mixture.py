@@ -24,6 +24,7 @@ class MixedWindows(TokenWindows):
     def __init__(self, parts: Sequence[TokenWindows], shares: Sequence[float]) -> None:
         self.parts = parts
         self.tokenizer, self.length = parts[0].tokenizer, parts[0].length
+        self.is_counted = any(part.is_counted for part in parts)
         self.tokens = joined([part.tokens for part in parts])
         self.first_tokens = np.cumsum([0, *(len(part.tokens) for part in parts)])
         self.learned: Any = None

@@ -71,7 +71,7 @@ def pieces_of_text(shards: Sequence[Path]) -> Iterator[str]:
 def pieces_of_bytes(shards: Sequence[Path]) -> Iterator[bytes]:
     """Yield what all shards hold, in pieces of PIECE_BYTES, the last one smaller."""
     pending = bytearray()
-    for path in shards:
+    for number, path in enumerate(shards):
         try:
             with opened(path) as file:
                 while piece := file.read(PIECE_BYTES - len(pending)):
@@ -80,19 +80,19 @@ def pieces_of_bytes(shards: Sequence[Path]) -> Iterator[bytes]:
                         yield bytes(pending)
                         pending.clear()
         except BadCompression as error:
-            raise BadData(f"{file_words(path, shards) or 'the dataset '}{error}") from error
+            raise BadData(f"{file_words(shards)[number] or 'the dataset '}{error}") from error
     if pending:
         yield bytes(pending)
 
 
 def byte_place(shards: Sequence[Path], at: int) -> str:
     """Return the words for byte number `at` of all shards, counted in its own file."""
-    for path in shards:
+    for file, path in zip(file_words(shards), shards, strict=True):
         size = unpacked_size(path)
         if at < size:
-            break
+            return f"{file}byte {at:,} of {size:,}"
         at -= size
-    return f"{file_words(path, shards)}byte {at:,} of {size:,}"
+    return f"byte {at:,} behind the end"
 
 
 def unpacked_size(path: Path) -> int:
@@ -103,11 +103,12 @@ def unpacked_size(path: Path) -> int:
         return sum(len(piece) for piece in iter(lambda: file.read(PIECE_BYTES), b""))
 
 
-def file_words(path: Path, shards: Sequence[Path]) -> str:
-    """Return the words that name a shard, nothing if it is the only one."""
+def file_words(shards: Sequence[Path]) -> list[str]:
+    """Return the words that name each shard in a message, nothing if it is the only one."""
     if len(shards) == 1:
-        return ""
-    return f"{path.relative_to(os.path.commonpath([shard.parent for shard in shards]))} "
+        return [""]
+    common = os.path.commonpath({shard.parent for shard in shards})
+    return [f"{shard.relative_to(common)} " for shard in shards]
 
 
 def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
@@ -126,8 +127,8 @@ def rows(shards: Sequence[Path], format: Format) -> Iterator[PlacedRow]:
 
     Raises BadData naming the place of a bad one.
     """
-    for path in shards:
-        yield from rows_of(path, format, file_words(path, shards))
+    for path, file in zip(shards, file_words(shards), strict=True):
+        yield from rows_of(path, format, file)
 
 
 def rows_of(path: Path, format: Format, file: str) -> Iterator[PlacedRow]:

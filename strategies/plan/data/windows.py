@@ -8,6 +8,7 @@ from decimal import Decimal
 import numpy as np
 
 from strategies.plan.data.corpus import Corpus
+from strategies.plan.data.indexed import IndexedTokens
 from strategies.plan.data.reading import BadData
 from strategies.plan.data.tokens import Integers
 from strategies.plan.shapes import tokens_per_sample
@@ -24,6 +25,8 @@ class Windows(ABC):
 
     num_train: int
     num_held_out: int  # these come after the training windows
+    is_counted = False
+    """True if its documents are counted, which may take long on one node and not on another."""
     most_evaluated = 256  # about a second on two cores with the demo's model
 
     @abstractmethod
@@ -41,6 +44,7 @@ class TokenWindows(Windows):
     def __init__(self, corpus: Corpus, spec: DataSpec) -> None:
         self.tokens, self.tokenizer = corpus.tokens, corpus.tokenizer
         self.learned = corpus.learned
+        self.is_counted = isinstance(corpus.tokens, IndexedTokens)
         self.length = tokens_per_sample(spec)
 
     def num_labels(self, starts: Integers, lengths: Integers) -> Integers:

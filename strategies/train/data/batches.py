@@ -6,6 +6,7 @@ depends on the number of ranks, unless the spec asks for a sampling that does.
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from strategies.plan.data.tokens import Integers
 from strategies.plan.data.windows import TokenWindows, Windows, cut
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import RunPlan
-from strategies.plan.spec import TrainSpec
+from strategies.plan.spec import DataSpec, TrainSpec
 from strategies.plan.words import counted
 from strategies.train.data.sampling import Order
 from strategies.train.engine import Batch
@@ -32,8 +33,13 @@ __all__ = ["BadData", "HeldOut", "TrainingData", "Windows", "open_windows", "pre
 AHEAD = 4096  # samples whose windows are computed together: one at a time costs 50 us each
 
 
-def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
-    """Open the dataset of a run. Raises BadData, with the numbers, if it cannot be trained on."""
+def open_windows(
+    run_plan: RunPlan, cache_dir: Path, tell: Callable[[str], None] = lambda _: None
+) -> Windows:
+    """Open the dataset of a run; `tell` hears what takes long.
+
+    Raises BadData, with the numbers, if it cannot be trained on.
+    """
     spec, format = run_plan.spec.data, run_plan.dataset_format
     if run_plan.dataset_path is not None:
         path = Path(run_plan.dataset_path)
@@ -51,28 +57,37 @@ def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
             return open_images(path, spec, cache_dir)
         tokens_of = run_plan.tokenizer_path or run_plan.model_path
         checkpoint = None if tokens_of is None else Path(tokens_of)
-        whole_bytes = int(run_plan.whole_tokens_gib * (1 << 30))
-        corpus = open_corpus(path, format, spec, cache_dir, checkpoint, whole_bytes=whole_bytes)
-        windows = cut(corpus, spec)
-        return mixed(windows, run_plan, cache_dir, checkpoint) if spec.mixture else windows
+        windows = corpus_windows(run_plan, path, format, spec, cache_dir, checkpoint, tell)
+        if not spec.mixture:
+            return windows
+        parts = [windows]
+        for told, one in zip(spec.mixture, run_plan.mixture, strict=True):
+            own = spec.model_copy(update={"dataset": told.dataset})
+            path = Path(one.path)
+            parts.append(
+                corpus_windows(run_plan, path, one.format, own, cache_dir, checkpoint, tell)
+            )
+        others = [part.share for part in spec.mixture]
+        return MixedWindows(parts, [1 - sum(others), *others])
     except OSError as error:
         raise BadData(f"dataset {spec.dataset} cannot be read: {error}") from error
 
 
-def mixed(
-    windows: TokenWindows, run_plan: RunPlan, cache_dir: Path, checkpoint: Path | None
-) -> MixedWindows:
-    """Return the windows of the run's dataset mixed with those of the others."""
-    spec, parts = run_plan.spec.data, [windows]
+def corpus_windows(
+    run_plan: RunPlan,
+    path: Path,
+    format: DatasetFormat,
+    spec: DataSpec,
+    cache_dir: Path,
+    checkpoint: Path | None,
+    tell: Callable[[str], None],
+) -> TokenWindows:
+    """Return the windows of one dataset of a run."""
     whole_bytes = int(run_plan.whole_tokens_gib * (1 << 30))
-    for told, one in zip(spec.mixture, run_plan.mixture, strict=True):
-        own = spec.model_copy(update={"dataset": told.dataset})
-        corpus = open_corpus(
-            Path(one.path), one.format, own, cache_dir, checkpoint, whole_bytes=whole_bytes
-        )
-        parts.append(cut(corpus, own))
-    others = [part.share for part in spec.mixture]
-    return MixedWindows(parts, [1 - sum(others), *others])
+    corpus = open_corpus(
+        path, format, spec, cache_dir, checkpoint, whole_bytes=whole_bytes, tell=tell
+    )
+    return cut(corpus, spec)
 
 
 def require_readable(spec: TrainSpec, format: DatasetFormat) -> None:

@@ -57,6 +57,19 @@ def train_run(run_dir: str, engine: str | None = None) -> int:
     return run(directory.read_plan(), directory.path, engine=None if make is None else make())
 
 
+def meet_late(run_dir: str, meet_s: float | None) -> int:
+    """Join, the second rank three seconds after the first, which waits for one, or for `meet_s`."""
+    mesh_module.BACKEND_LATER_S = 0.0
+    if os.environ["RANK"] == "1":
+        time.sleep(3)
+    try:
+        plan = RunDirectory(Path(run_dir)).read_plan().plan
+        join(plan, timeout_s=1.0, meet_s=meet_s).barrier()
+    except (RuntimeError, dist.DistError):
+        return 7
+    return 0
+
+
 def train_with_short_inquiry(run_dir: str) -> int:
     """train_run, where a rank that is silent is waited for a second only."""
     collective_digest.ANSWER_S = 1.0

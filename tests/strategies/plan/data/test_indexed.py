@@ -1,6 +1,7 @@
 """A large dataset is read by an index, and trains as the same dataset turned into tokens whole."""
 
 import json
+import os
 import random
 from collections.abc import Sequence
 from itertools import pairwise
@@ -23,7 +24,7 @@ from strategies.plan.spec import DataSpec
 from strategies.train.data.batches import TrainingData, open_windows
 from tests.strategies.support.hf_models import make_tokenizer
 from tests.strategies.support.pool import Pool
-from tests.strategies.support.training_runs import make_run_plan, make_spec
+from tests.strategies.support.training_runs import WarmRanks, make_run_plan, make_spec
 
 CPU = torch.device("cpu")
 LENGTH = 16
@@ -151,6 +152,15 @@ def test_every_batch_of_two_passes_is_that_of_the_whole(
 
 
 @pytest.mark.gloo
+def test_a_rank_that_has_counted_nothing_waits_for_the_one_that_has(
+    warm_process: WarmRanks, tmp_path: Path
+) -> None:
+    whole, _ = plans(tmp_path, ranks=2)
+    _, started = warm_process.start_training(whole, tmp_path / "run", case="meet_late", meet_s=60)
+    assert started.wait() == [0, 0]
+
+
+@pytest.mark.gloo
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_curve_is_that_of_the_whole_and_so_is_a_resumed_one(
     pool: Pool, tmp_path: Path, ranks: int
@@ -198,19 +208,31 @@ def test_the_first_mistake_is_named_whoever_finds_it(tmp_path: Path) -> None:
         open_corpus(empty, "jsonl", spec(), tmp_path, whole_bytes=0)
 
 
-def test_a_killed_count_goes_on_with_the_shards_that_are_left(tmp_path: Path) -> None:
+def test_a_killed_count_goes_on_with_the_shards_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = sharded(tmp_path / "shards", texts(40), [0, 20, 40])
     shards = sorted(folder.iterdir())
     aside = tmp_path / "index.tmp"
     aside.mkdir()
     (aside / "tokenizer.json").write_text(Bytes().stored())
     work = indexing.Work(
-        folder=aside, shards=shards, format="jsonl", tokenizer="bytes", part=0, num_parts=2
+        shards=shards, format="jsonl", tokenizer="bytes", num_processes=2, parent=os.getppid()
     )
-    assert indexing.count(work) == 0
+    (aside / indexing.WORK).write_text(work.model_dump_json())
+    assert indexing.count(aside, 0) == 0
     counted = (aside / "00000/ends").stat()
-    (aside / "00001.tmp").mkdir()  # a killed process was here
-    indexing.write_index(aside, shards, "jsonl", dataset="mine", tokenizer="bytes")
+    (aside / "00001-1.tmp").mkdir()  # a killed process was here
+    orphan = work.model_copy(update={"parent": 1 << 30})
+    (aside / indexing.WORK).write_text(orphan.model_dump_json())
+    assert indexing.count(aside, 1) == 1
+    assert not (aside / "00001").exists()
+    told: list[str] = []
+    monkeypatch.setattr(indexing, "TELL_EVERY_S", 0.01)
+    indexing.write_index(
+        aside, shards, "jsonl", dataset="mine", tokenizer="bytes", tell=told.append
+    )
+    assert told[0] == "counting documents, before the first step: 1 of 2 files"
     assert (aside / "00000/ends").stat().st_mtime_ns == counted.st_mtime_ns
     whole = open_corpus(folder, "jsonl", spec(), tmp_path)
     assert np.array_equal(np.fromfile(aside / "ends", np.int64), whole.ends)
@@ -224,6 +246,14 @@ def test_a_file_that_changes_under_a_run_ends_it(tmp_path: Path) -> None:
         BadData, match=r"00000\.jsonl has changed while it was trained on: document 3"
     ):
         indexed.tokens[np.array([12])]
+
+
+def test_a_corpus_may_have_thousands_of_files(tmp_path: Path) -> None:
+    folder = tmp_path / ("a folder with a long name " * 6)
+    sharded(folder, texts(1200), range(1201))
+    whole, indexed = both(folder, tmp_path)
+    chosen = np.random.default_rng(1).integers(0, len(whole.tokens), 300)
+    assert np.array_equal(whole.tokens[chosen], indexed.tokens[chosen])
 
 
 def test_an_index_in_use_is_not_deleted(tmp_path: Path) -> None:
