@@ -20,6 +20,7 @@ from api.admin import routes_unsafe_settings as unsafe_settings
 from api.agendas import routes as agendas
 from api.contract.openapi import DESCRIPTION, describe
 from api.contract.routes import router as client_wheel_router
+from api.courses import routes as courses
 from api.files import routes_datasets as datasets
 from api.files import routes_models as models
 from api.files import routes_storage as storage
@@ -116,6 +117,7 @@ ROUTERS = (
     code_archives.router,
     shares.router,
     templates.router,
+    courses.router,
     user_secrets.router,
     calendars.feed_router,
     calendars.router,

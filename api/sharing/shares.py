@@ -71,30 +71,46 @@ def share(
     if share_id is None:
         thing_id = _own_thing(session, asked.kind, asked.thing, person)
         audience, audience_id = _audience(session, asked, person)
-        row = session.scalars(
-            select(Share).where(
-                Share.kind == asked.kind,
-                Share.thing_id == thing_id,
-                Share.audience == audience,
-                Share.audience_id == audience_id,
-            )
-        ).one_or_none()
-        if row is None:
-            row = Share(
-                id=new_id(IdKind.SHARE),
-                kind=asked.kind,
-                thing_id=thing_id,
-                owner_id=person.id,
-                audience=audience,
-                audience_id=audience_id,
-                created_at=now,
-            )
-            session.add(row)
-            _record(session, person, "share.add", row, now)
+        row = grant(session, person, asked.kind, thing_id, audience, audience_id, now=now)[0]
         share_id = row.id
         sent.remember(session, share_id)
     session.flush()
     return _views(session, [session.get_one(Share, share_id)])[0]
+
+
+def grant(
+    session: Session,
+    owner: Person,
+    kind: SharedKind,
+    thing_id: str,
+    audience: AudienceKind,
+    audience_id: str,
+    *,
+    now: datetime,
+) -> tuple[Share, bool]:
+    """Return the share of an owner's thing with an audience, and True if it was not there."""
+    row = session.scalars(
+        select(Share).where(
+            Share.kind == kind,
+            Share.thing_id == thing_id,
+            Share.audience == audience,
+            Share.audience_id == audience_id,
+        )
+    ).one_or_none()
+    if row is not None:
+        return row, False
+    row = Share(
+        id=new_id(IdKind.SHARE),
+        kind=kind,
+        thing_id=thing_id,
+        owner_id=owner.id,
+        audience=audience,
+        audience_id=audience_id,
+        created_at=now,
+    )
+    session.add(row)
+    _record(session, owner, "share.add", row, now)
+    return row, True
 
 
 def list_shares(

@@ -49,7 +49,7 @@ def read_template(text: SpecText, person: Person, code: str | None = None) -> Te
     spec = with_code(qualified(template.spec, person.name), code)
     template = template.model_copy(update={"spec": spec})
     if all(value_at(template.spec, one.field) is not MISSING for one in template.open):
-        _require_valid(template)
+        require_valid(template)
     return template
 
 
@@ -156,7 +156,7 @@ def view(row: Template, owner: str) -> TemplateView:
     )
 
 
-def _require_valid(template: TemplateSpec) -> None:
+def require_valid(template: TemplateSpec) -> None:
     """Raise InvalidRequest if the job, or the list of jobs, is not valid."""
     text = SpecText(value=template.spec, lines={})
     try:

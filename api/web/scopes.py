@@ -18,6 +18,7 @@ AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a chang
         "reports",
         "shares",
         "templates",
+        "courses",
         "code",
         "secrets",
         "datasets",

@@ -12,6 +12,7 @@ from trainyard.resources.agendas import Agendas
 from trainyard.resources.calendars import Calendars
 from trainyard.resources.cleanups import Cleanups
 from trainyard.resources.code_archives import CodeArchives
+from trainyard.resources.courses import Courses
 from trainyard.resources.datasets import Datasets
 from trainyard.resources.jobs import Jobs
 from trainyard.resources.leases import Leases
@@ -75,6 +76,7 @@ class Trainyard:
         self.datasets = Datasets(self.connection)
         self.models = Models(self.connection)
         self.tokenizers = Tokenizers(self.connection)
+        self.courses = Courses(self.connection)
         self.templates = Templates(self.connection)
         self.shares = Shares(self.connection)
         self.uploads = Uploads(self.connection)

@@ -835,6 +835,78 @@ class Constants(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exercise(View):
+    """Work that a student books, starts and hands in."""
+
+    name: str
+    title: str
+    template: str
+    """Id of the template to start."""
+    opens_at: datetime
+    due_at: datetime
+    hours: int
+    """Length of the block that it needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course(View):
+    """A course."""
+
+    id: str
+    name: str
+    title: str
+    owner: str
+    zone: str
+    group: str
+    first_day: str
+    exercises: tuple[Exercise, ...]
+    applied_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseStep(View):
+    """One thing that a bundle makes or changes."""
+
+    kind: str
+    name: str
+    action: str
+    """`upload`: it must be uploaded before the bundle can be applied."""
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseUpload(View):
+    """A part of a bundle that must be uploaded first, by the routes for such things."""
+
+    kind: str
+    name: str
+    """Name of the dataset or model; of code its folder."""
+    path: str
+    format: str | None
+    """Format of a dataset; null otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoursePlan(View):
+    """Effects of a bundle: done, or those that it would have."""
+
+    course: str
+    first_day: str
+    applied: bool
+    """False for a dry run, and as long as something must be uploaded."""
+    steps: tuple[CourseStep, ...]
+    uploads: tuple[CourseUpload, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseTexts(View):
+    """Texts of a bundle as they were applied, without the list of people."""
+
+    name: str
+    texts: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetFile(View):
     """One file of a dataset."""
 

@@ -38,6 +38,8 @@ class IdKind(StrEnum):
     TOKENIZER = "tok"
     SHARE = "share"
     TEMPLATE = "tmpl"
+    COURSE = "course"
+    EXERCISE = "exer"
 
 
 def new_id(kind: IdKind) -> str:

@@ -326,6 +326,23 @@ TEMPLATE = answer(
         {"field": "parallelism.strategy", "choices": ["ddp", "fsdp"]},
     ],
 )
+COURSE = answer(
+    "CourseView",
+    id="course_01k9",
+    name="ml-lab",
+    title="Training",
+    group="ml-students",
+    first_day="2027-01-25",
+    exercises=[{"name": "two", "title": "Two runs", "hours": 2}],
+)
+COURSE_PLAN = answer(
+    "CoursePlan",
+    course="ml-lab",
+    first_day="2027-01-25",
+    applied=True,
+    steps=[{"kind": "policy", "name": "ml-lab", "action": "add", "what": "Version 1."}],
+)
+COURSE_TEXTS = answer("CourseTexts", name="ml-lab", texts={"notes/two.md": "# Two"})
 START = answer("StartView", job=JOB_ID, agenda=None)
 SHARE = answer(
     "ShareView", id="share_01k9", kind="model", name="tiny", audience="group", who="course"

@@ -8,6 +8,7 @@ import typer
 
 from trainyard.cli import doctor, status
 from trainyard.cli.admin import admin, operation
+from trainyard.cli.courses import courses
 from trainyard.cli.files import (
     code_archives,
     datasets,
@@ -97,6 +98,7 @@ for panel, name, command in (
 
 app.add_typer(workbenches.app, name="workbench", rich_help_panel=JOBS)
 app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
+app.add_typer(courses.app, name="course", rich_help_panel=JOBS)
 app.add_typer(templates.app, name="templates", rich_help_panel=JOBS)
 app.add_typer(agendas.app, name="agenda", rich_help_panel=JOBS)
 app.add_typer(reports.app, name="reports", rich_help_panel=WATCH)

@@ -61,6 +61,8 @@ COMMANDS = [
     ["leases", "cancel", d.LEASE["id"]],
     ["share", "model", "tiny", "--group", "course"],
     ["shares"],
+    ["course", "list"],
+    ["course", "delete", "ml-lab"],
     ["templates", "list"],
     ["templates", "show", "lab-1"],
     ["templates", "start", "lab-1"],
@@ -139,8 +141,8 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
         "report",
     }  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
-        "datasets", "models", "templates", "workspace", "studies", "agenda", "leases", "nodes",
-        "tokens", "sessions", "admin",
+        "course", "datasets", "models", "templates", "workspace", "studies", "agenda", "leases",
+        "nodes", "tokens", "sessions", "admin",
     }  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Courses: bundles that staff apply, and how far the class is."""

@@ -1,0 +1,92 @@
+"""Requests and answers about courses."""
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from api.web.schemas import Body, Moment, View
+
+Path = Annotated[str, Field(max_length=300)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class NewCourse(Body):
+    """A bundle: the texts of its folder, and the hashes of all that is too large for a request."""
+
+    first_day: date
+    """Day 1, in the zone of the course."""
+    texts: dict[Path, Annotated[str, Field(max_length=500_000)]] = Field(max_length=300)
+    """Content of `course.yaml` and of the texts that it names, by path."""
+    files: dict[Path, Sha256] = Field(default_factory=dict, max_length=5000)
+    """SHA-256 of every other file of the folder, by path."""
+    code: dict[Path, Sha256] = Field(default_factory=dict, max_length=50)
+    """SHA-256 of the uploaded archive of each folder of code, by path."""
+    dry_run: bool = False
+    """Say what would happen, and do nothing."""
+
+
+class CourseStep(View):
+    """One thing that a bundle makes or changes."""
+
+    kind: str
+    name: str
+    action: Literal["add", "change", "same", "upload"]
+    """`upload`: it must be uploaded before the bundle can be applied."""
+    what: str
+
+
+class CourseUpload(View):
+    """A part of a bundle that must be uploaded first, by the routes for such things."""
+
+    kind: Literal["dataset", "model", "code"]
+    name: str
+    """Name of the dataset or model; of code its folder."""
+    path: str
+    format: str | None
+    """Format of a dataset; null otherwise."""
+
+
+class CoursePlan(View):
+    """Effects of a bundle: done, or those that it would have."""
+
+    course: str
+    first_day: date
+    applied: bool
+    """False for a dry run, and as long as something must be uploaded."""
+    steps: list[CourseStep]
+    uploads: list[CourseUpload]
+
+
+class ExerciseView(View):
+    """Work that a student books, starts and hands in."""
+
+    name: str
+    title: str
+    template: str
+    """Id of the template to start."""
+    opens_at: Moment
+    due_at: Moment
+    hours: int
+    """Length of the block that it needs."""
+
+
+class CourseView(View):
+    """A course."""
+
+    id: str
+    name: str
+    title: str
+    owner: str
+    zone: str
+    group: str
+    first_day: date
+    exercises: list[ExerciseView]
+    applied_at: Moment
+
+
+class CourseTexts(View):
+    """Texts of a bundle as they were applied, without the list of people."""
+
+    name: str
+    texts: dict[str, str]

@@ -1,0 +1,1 @@
+"""Courses as bundles: their one file format, and their dates. Pure."""
