@@ -21,6 +21,7 @@ from api.agendas import routes as agendas
 from api.contract.openapi import DESCRIPTION, describe
 from api.contract.routes import router as client_wheel_router
 from api.courses import routes as courses
+from api.courses import routes_exercises as exercises
 from api.files import routes_datasets as datasets
 from api.files import routes_models as models
 from api.files import routes_storage as storage
@@ -118,6 +119,7 @@ ROUTERS = (
     shares.router,
     templates.router,
     courses.router,
+    exercises.router,
     user_secrets.router,
     calendars.feed_router,
     calendars.router,

@@ -1,11 +1,13 @@
 """Requests and answers about courses."""
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from api.web.schemas import Body, Moment, View
+from core.courses.grading import NextStep
+from core.states import JobState
 
 Path = Annotated[str, Field(max_length=300)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -90,3 +92,66 @@ class CourseTexts(View):
 
     name: str
     texts: dict[str, str]
+
+
+class ExerciseJob(View):
+    """A job that a student started for an exercise."""
+
+    job: str
+    name: str
+    state: JobState
+    reason: str
+    step: int
+    steps: int
+
+
+class StandingView(View):
+    """Progress of one student in an exercise."""
+
+    user: str
+    next: NextStep
+    lease: str | None
+    """Booked lease: the one that runs or comes next, else the last in the time of the exercise."""
+    booked_from: Moment | None
+    booked_to: Moment | None
+    started_at: Moment | None
+    agenda: str | None
+    """Id of the agenda that was started last; null if it was a job."""
+    jobs: list[ExerciseJob]
+    succeeded: int
+    failed: int
+    expected: int
+    """Number of jobs that the exercise starts."""
+    handed_in_at: Moment | None
+    late: bool
+    """True if it was handed in after the exercise was due."""
+    report: str | None
+    """Hash of the report that was handed in."""
+    left: list[str]
+    """Rest of the quotas, in words."""
+
+
+class MyExercise(View):
+    """An exercise with its notes, and one's own progress."""
+
+    course: str
+    exercise: ExerciseView
+    notes: str
+    """Markdown."""
+    standing: StandingView
+
+
+class NewHandIn(Body):
+    """A report to hand in."""
+
+    report: Annotated[str, Field(max_length=64)] | None = None
+    """Hash of a report of yours; by default one is written of what you started last."""
+
+
+class StudentResult(View):
+    """Result of one student."""
+
+    user: str
+    email: str | None
+    results: dict[str, Any]
+    """A `results.json` as Gradescope's autograder reads it."""

@@ -35,6 +35,7 @@ from core.base.errors import BadRequest, Conflict, NotFound
 from core.leases.situation import lock_user
 from core.policy.words import lease_text
 from core.sharing import end_sharing, may_read, reader_of
+from core.tables.courses import HandIn
 from core.tables.files import Artifact, Checkpoint, Report
 from core.tables.jobs import Attempt, AttemptPart, Event, Job
 from core.tables.kinds import SharedKind
@@ -91,10 +92,15 @@ def check_report(session: Session, body: ReportCheck) -> ReportVerdict:
 def delete_report(
     session: Session, _: Bells, sha256: str, person: Person, *, now: datetime
 ) -> None:
-    """Remove the content of a report, and keep its hash. Raises NotFound."""
+    """Remove the content of a report, and keep its hash. Raises NotFound, Conflict."""
     report = session.get(Report, sha256, with_for_update={"key_share": True})
     if report is None or report.user_id != person.id:
         raise NotFound(f"You have no report with the hash {sha256!r}.")
+    if session.scalar(select(HandIn.user_id).where(HandIn.report_sha256 == sha256)) is not None:
+        raise Conflict(
+            "This report was handed in, so it stays. Hand in another one to replace it.",
+            code="handed_in",
+        )
     if report.deleted_at is None:
         report.title, report.content, report.deleted_at = "", "", now
         end_sharing(session, SharedKind.REPORT, sha256)

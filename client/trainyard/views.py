@@ -1044,6 +1044,18 @@ class Event(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExerciseJob(View):
+    """A job that a student started for an exercise."""
+
+    job: str
+    name: str
+    state: str
+    reason: str
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fabric(View):
     """Network between the nodes of a class, as an administrator set it."""
 
@@ -1670,6 +1682,44 @@ class Move(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Standing(View):
+    """Progress of one student in an exercise."""
+
+    user: str
+    next: str
+    lease: str | None
+    """Booked lease: the one that runs or comes next, else the last in the time of the exercise."""
+    booked_from: datetime | None
+    booked_to: datetime | None
+    started_at: datetime | None
+    agenda: str | None
+    """Id of the agenda that was started last; null if it was a job."""
+    jobs: tuple[ExerciseJob, ...]
+    succeeded: int
+    failed: int
+    expected: int
+    """Number of jobs that the exercise starts."""
+    handed_in_at: datetime | None
+    late: bool
+    """True if it was handed in after the exercise was due."""
+    report: str | None
+    """Hash of the report that was handed in."""
+    left: tuple[str, ...]
+    """Rest of the quotas, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MyExercise(View):
+    """An exercise with its notes, and one's own progress."""
+
+    course: str
+    exercise: Exercise
+    notes: str
+    """Markdown."""
+    standing: Standing
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkList(View):
     """Hosts that programs of a node class, or of a lab, may reach."""
 
@@ -2148,6 +2198,16 @@ class Storage(View):
     keep_days: dict[str, int]
     """Days for which logs, metrics, checkpoints, artifacts and code are kept after the end of a
     job; 0 means for ever."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentResult(View):
+    """Result of one student."""
+
+    user: str
+    email: str | None
+    results: dict[str, Any]
+    """A `results.json` as Gradescope's autograder reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ PAGES: Mapping[str, str] = {
     "Models": "/models",
     "Tokenizers": "/tokenizers",
     "Shared by you": "/shares",
+    "Courses": "/courses",
     "Workspace": "/workspace",
     "Workbenches": "/workbenches",
     "Usage": "/usage",

@@ -342,6 +342,15 @@ COURSE_PLAN = answer(
     applied=True,
     steps=[{"kind": "policy", "name": "ml-lab", "action": "add", "what": "Version 1."}],
 )
+STANDING = answer("StandingView", user="sam", next="start", expected=2, left=["One 2 h"])
+EXERCISE = answer(
+    "MyExercise",
+    course="ml-lab",
+    exercise={"name": "two", "title": "Two runs", "hours": 2},
+    notes="# Two",
+    standing=STANDING,
+)
+STUDENT_RESULT = answer("StudentResult", user="sam", results={"score": 1, "tests": []})
 COURSE_TEXTS = answer("CourseTexts", name="ml-lab", texts={"notes/two.md": "# Two"})
 START = answer("StartView", job=JOB_ID, agenda=None)
 SHARE = answer(

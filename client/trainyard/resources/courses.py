@@ -14,7 +14,15 @@ from trainyard.resources.models import Models
 from trainyard.transport.connection import Connection, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
-from trainyard.views import Course, CoursePlan, CourseTexts, CourseUpload
+from trainyard.views import (
+    Course,
+    CoursePlan,
+    CourseTexts,
+    CourseUpload,
+    MyExercise,
+    Standing,
+    StudentResult,
+)
 
 MAIN = "course.yaml"
 TEXTS = (".yaml", ".yml", ".md", ".csv")
@@ -75,6 +83,24 @@ class Courses:
         """Delete a course for which nothing was handed in."""
         self._connection.delete(f"/v1/courses/{segment(course)}")
 
+    def exercise(self, course: str, exercise: str) -> MyExercise:
+        """Return an exercise with its notes and your progress."""
+        return decode(MyExercise, self._connection.get(_exercise(course, exercise)))
+
+    def hand_in(self, course: str, exercise: str, report: str | None = None) -> MyExercise:
+        """Hand in a report of yours, by default one of what you started last."""
+        body = {"report": report}
+        path = f"{_exercise(course, exercise)}/hand-in"
+        return decode(MyExercise, self._connection.post(path, body, keyed=False))
+
+    def roster(self, course: str, exercise: str) -> Iterator[Standing]:
+        """Iterate over the students of an exercise with their progress. For staff."""
+        return all_pages(self._connection, f"{_exercise(course, exercise)}/roster", Standing)
+
+    def results(self, course: str, exercise: str) -> Iterator[StudentResult]:
+        """Iterate over the results of the students, from their reports. For staff."""
+        return all_pages(self._connection, f"{_exercise(course, exercise)}/results", StudentResult)
+
     def _apply(
         self, bundle: Folder, first_day: date, code: dict[str, str], *, dry_run: bool
     ) -> CoursePlan:
@@ -103,6 +129,10 @@ class Courses:
             Models(self._connection).upload(path, needed.name)
         else:
             Datasets(self._connection).upload(path, needed.name, FORMATS[needed.format or "text"])
+
+
+def _exercise(course: str, exercise: str) -> str:
+    return f"/v1/courses/{segment(course)}/exercises/{segment(exercise)}"
 
 
 def read_folder(folder: str | Path) -> Folder:

@@ -42,6 +42,8 @@ classes: {box: {nodes: [box]}}
 pools: {nodes: {nodes: [box], hours: [1, 2, 3]}}
 windows: [{pool: nodes, usable: ["${day 1}T00:00", "${day 15}T00:00"], opens_at: now}]
 who: {group: ml-students}
+quotas:
+  main: {period: window, one_of: [{name: short, slots: [{pool: nodes, hours: 2}]}]}
 """
 
 

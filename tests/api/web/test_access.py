@@ -53,6 +53,8 @@ EXPECTED = {
         "POST /v1/admin/moved-leases",
         "POST /v1/courses",
         "GET /v1/courses/{course}/bundle",
+        "GET /v1/courses/{course}/exercises/{exercise}/roster",
+        "GET /v1/courses/{course}/exercises/{exercise}/results",
         "DELETE /v1/courses/{course}",
         "POST /v1/policies",
         "DELETE /v1/policies/{policy_id}",

@@ -56,3 +56,19 @@ def test_an_export_writes_a_new_folder_and_nothing_outside(
     refused = run("course", "export", "ml-lab", str(tmp_path / "new"))
     assert (refused.exit_code, "outside" in refused.stderr) == (2, True)
     assert not (tmp_path / "evil.md").exists()
+
+
+def test_results_are_a_file_for_each_student(server: FakeServer, run: Run, tmp_path: Path) -> None:
+    everything(server)
+    told = run("course", "results", "ml-lab", "two", str(tmp_path / "out"))
+    assert told.exit_code == 0, told.output
+    assert json.loads((tmp_path / "out/sam/results.json").read_text()) == {"score": 1, "tests": []}
+    again = run("course", "results", "ml-lab", "two", str(tmp_path / "out"))
+    assert (again.exit_code, "is not empty" in again.stderr) == (2, True)
+
+
+def test_a_student_reads_the_notes_and_the_next_step(server: FakeServer, run: Run) -> None:
+    everything(server)
+    shown = run("course", "exercise", "ml-lab", "two").stdout
+    assert "# Two" in shown
+    assert "Next: start. 0 of 2 jobs succeeded, 0 failed." in shown
