@@ -50,6 +50,8 @@ def values_of(template: Template, sent: Mapping[str, str]) -> dict[str, Any]:
         default = value_at(template.spec, one.field)
         if text in choices:
             found[one.field] = choices[text]
+        elif isinstance(default, list):
+            found[one.field] = [word.strip() for word in text.split(",") if word.strip()]
         elif isinstance(default, bool) and text in ("true", "false"):
             found[one.field] = text == "true"
         else:
@@ -77,6 +79,8 @@ def text_of(value: object) -> str:
     """A value as a form shows it."""
     if value is None:
         return ""
+    if isinstance(value, list):
+        return ", ".join(map(text_of, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

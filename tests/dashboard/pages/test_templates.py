@@ -29,6 +29,7 @@ def template(**changes: Any) -> Any:
                 {"field": "training.steps", "minimum": 1, "maximum": 100, "label": "Steps"},
                 {"field": "parallelism.strategy", "choices": ["ddp", "fsdp"], "hint": HOSTILE},
                 {"field": "note"},
+                {"field": "tags"},
             )
         ],
     }
@@ -54,7 +55,7 @@ def test_the_form_has_open_fields_and_shows_locked_ones(api: FakeApi, page: Test
     assert '<option value="fsdp"' in text
     assert 'name="v.training.seed"' not in text
     assert "training.seed" in text
-    assert "a, b" in text
+    assert 'name="v.tags" value="a, b"' in text
     assert "<script>alert" not in text
 
 
@@ -67,6 +68,7 @@ def test_values_are_sent_with_their_types_and_refusals_keep_them(
         "v.training.steps": " 20 ",
         "v.parallelism.strategy": "fsdp",
         "v.note": "",
+        "v.tags": "c,d , ",
         "lease": "lease_1",
         "key": "once",
     }
@@ -74,7 +76,7 @@ def test_values_are_sent_with_their_types_and_refusals_keep_them(
     assert (went.status_code, went.headers["location"]) == (303, "/jobs/job_01")
     sent = api.sent("POST", f"{PATH}/start")
     assert json.loads(sent.body) == {
-        "values": {"training.steps": 20, "parallelism.strategy": "fsdp"},
+        "values": {"training.steps": 20, "parallelism.strategy": "fsdp", "tags": ["c", "d"]},
         "anyway": False,
         "lease": "lease_1",
     }
