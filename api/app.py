@@ -89,6 +89,7 @@ from api.web.errors import add_error_handlers
 from api.web.process import Process
 from api.web.rate_limits import RateLimits
 from api.workbenches import routes as workbenches
+from api.workbenches.origins import WorkbenchOrigins
 from api.workbenches.tunnels import Tunnels
 from api.workspaces import routes as workspaces
 from core.base.settings import ApiSettings
@@ -250,6 +251,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     app.add_middleware(prometheus.CountRequests, numbers=app.state.numbers)
     app.add_middleware(NameRequests)
     app.add_middleware(Shell, hosts=allowed_hosts(settings), is_https=process.is_https)
+    app.add_middleware(WorkbenchOrigins, process=process)
     if settings.trust_proxy:
         app.add_middleware(BehindProxy)
     return app

@@ -17,12 +17,13 @@ from api.sign_in.first_start import ensure_link
 from api.sign_in.oidc_provider import provider_flaw
 from api.watching.hub import Hub
 from api.web.process import Process
+from api.workbenches.origins import domain_flaw
 from core.base import tracing
 from core.base.settings import ApiSettings
 from core.database.schema import UnknownRevision, upgrade
 
 OPEN_FILES = 65_536  # 1,000 live streams and as many requests fit well below it
-MAX_MESSAGE_BYTES = 1 << 20  # of a WebSocket
+MAX_MESSAGE_BYTES = 16 << 20  # of a WebSocket: an output of a notebook may be large
 GOODBYE_S = 5  # for answers that are on their way when we are asked to stop
 # Turn of a thread while others want to run, 5 ms by Python's default. A heartbeat asks for a turn
 # again after each of its statements: in the opening minute of a course the longest took 0.64 s with
@@ -129,8 +130,8 @@ def _require_safe(settings: ApiSettings) -> None:
 
 def _require_whole(settings: ApiSettings) -> None:
     """Exit if the settings of a provider are incomplete, instead of failing at the first
-    sign-in."""
-    flaw = provider_flaw(settings)
+    sign-in, or if the domain of workbenches is of our own site."""
+    flaw = provider_flaw(settings) or domain_flaw(settings)
     if flaw:
         sys.exit(flaw)
 

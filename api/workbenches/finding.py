@@ -10,9 +10,11 @@ from api.workbenches.tunnels import Key
 from core.base.errors import Conflict, Forbidden, NotFound
 from core.leases.adjacent import stopped_with
 from core.spec.spec import WorkbenchJobSpec, stored_plan, stored_spec
+from core.spec.workbench import WorkbenchKind
 from core.states import LIVE_ATTEMPT, LIVE_JOB, WAITING_JOB, AttemptState, JobState
 from core.tables.jobs import Attempt, AttemptPart, Job
 
+IN_BROWSER = (WorkbenchKind.JUPYTER,)
 KIND = Job.spec["workbench"]["kind"].as_string()
 HELD = (
     select(AttemptPart.attempt_id)
@@ -22,7 +24,9 @@ HELD = (
 )
 
 
-def list_workbenches(session: Session, person: Person) -> list[WorkbenchView]:
+def list_workbenches(
+    session: Session, person: Person, *, browser_is_off: str
+) -> list[WorkbenchView]:
     """Return a person's workbenches that wait or run, newest first."""
     rows = session.execute(
         JOBS_WITH_CONTEXT.where(
@@ -47,6 +51,7 @@ def list_workbenches(session: Session, person: Person) -> list[WorkbenchView]:
                 slots=1 if plan is None else plan.ranks_per_node,
                 ends_at=stops_at(job, attempt, last),
                 can_be_entered=job.state is JobState.RUNNING,
+                no_browser=browser_is_off if spec.workbench.kind in IN_BROWSER else "",
             )
         )
     return found
@@ -70,6 +75,18 @@ def find_entry(session: Session, job_id: str, person: Person) -> Key:
             f"{job.name} cannot be entered: it is {job.state}. {job.reason}", code="not_running"
         )
     return Key(job.id, job.epoch)
+
+
+def require_browser(session: Session, job_id: str) -> None:
+    """Raise Conflict if a workbench has no program in the browser."""
+    spec = stored_spec(session.get_one(Job, job_id).spec)
+    assert isinstance(spec, WorkbenchJobSpec)
+    if spec.workbench.kind not in IN_BROWSER:
+        raise Conflict(
+            f"A workbench of the kind {spec.workbench.kind} has nothing to show in the browser but "
+            "its terminals.",
+            code="no_browser",
+        )
 
 
 def require_part(session: Session, job_id: str, epoch: int, *, node_id: str) -> None:

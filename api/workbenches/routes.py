@@ -21,10 +21,12 @@ from api.web.identity import Person
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import PlainText
-from api.workbenches import finding
-from api.workbenches.schemas import WorkbenchView
+from api.workbenches import finding, passes
+from api.workbenches.origins import domain_of, host_of, why_off
+from api.workbenches.schemas import WorkbenchEntryView, WorkbenchView
 from api.workbenches.tunnels import Key, NotConnected, Stream, StreamLost, Tunnels
-from core.base.errors import ServiceError
+from core.base.clock import utc_now
+from core.base.errors import NotSupportedYet, ServiceError
 
 router = APIRouter(prefix="/v1/workbenches", tags=["workbenches"])
 sockets = APIRouter()
@@ -44,7 +46,27 @@ def list_workbenches(person: SignedIn, process: ProcessDep) -> Page[WorkbenchVie
     """List your workbenches that wait or run, newest first. A workbench is a job: it is started by
     POST /v1/jobs and stopped by POST /v1/jobs/{id}/cancel."""
     with process.read() as session:
-        return Page[WorkbenchView](data=finding.list_workbenches(session, person))
+        found = finding.list_workbenches(session, person, browser_is_off=why_off(process.settings))
+    return Page[WorkbenchView](data=found)
+
+
+@router.post("/{job_id}/entry", status_code=201, summary="Open a workbench in the browser")
+def enter_browser(job_id: PlainText, person: SignedIn, process: ProcessDep) -> WorkbenchEntryView:
+    """Return an address that leads a browser into your workbench, once and within 30 seconds. The
+    browser stays in until the workbench ends, or the session or token that asked for it does."""
+    domain = domain_of(process.settings)
+    if not domain:
+        raise NotSupportedYet(why_off(process.settings), code="no_workbench_domain")
+    with process.read() as session:
+        key = finding.find_entry(session, job_id, person)
+        finding.require_browser(session, job_id)
+    now = utc_now()
+    ticket = process.transact(passes.make_ticket, key, person.token_id, now=now)
+    scheme = "https" if process.is_https else "http"
+    return WorkbenchEntryView(
+        url=f"{scheme}://{host_of(key, domain)}/.trainyard/enter#{ticket}",
+        expires_at=now + passes.TICKET_LIVES,
+    )
 
 
 @sockets.websocket("/v1/node/workbenches/{job_id}/{epoch}/tunnel")

@@ -24,3 +24,14 @@ class WorkbenchView(View):
     """Moment at which it is stopped. Null: it has not started."""
     can_be_entered: bool
     """True if it runs."""
+    no_browser: str
+    """Reason why its program in the browser cannot be opened here; empty if it can, or if it has
+    none."""
+
+
+class WorkbenchEntryView(View):
+    """A way into a workbench in the browser."""
+
+    url: str
+    """Address with a ticket, which works once."""
+    expires_at: Moment

@@ -107,6 +107,10 @@ class ApiSettings(SchedulerSettings):
     """GiB that one person's workspace may hold."""
     workspace_files: int = Field(default=100_000, ge=1)
     """Files, folders and links that one person's workspace may hold."""
+    workbench_domain: str = ""
+    """Domain below which each workbench in the browser has an origin of its own, such as
+    `workbenches.example`, with a port if it has one. It must not be of the site of the public URL.
+    Empty: `localhost` where only this machine reaches the API, else such workbenches are off."""
     secrets_key: Path | None = None
     """File of the keys that encrypt users' secrets, made where it is missing. None: `secrets.key`
     in the store."""

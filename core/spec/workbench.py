@@ -19,13 +19,15 @@ class WorkbenchKind(StrEnum):
     """Program that one sits in front of."""
 
     TERMINAL = "terminal"
+    JUPYTER = "jupyter"
 
 
 class Workbench(SpecPart):
     """An interactive program: its kind, and the packages that it finds."""
 
     kind: WorkbenchKind
-    """terminal: shells that outlive the connection to them."""
+    """terminal: shells that outlive the connection to them. jupyter: these, and JupyterLab in the
+    browser."""
     requirements: (
         Annotated[str, Field(min_length=1, max_length=MAX_REQUIREMENTS, pattern=r"^[^\x00]*$")]
         | None

@@ -22,6 +22,7 @@ from core.tables import (
     sharing,
     telemetry,
     templates,
+    workbenches,
     workspaces,
 )
 
@@ -44,5 +45,6 @@ __all__ = [
     "sharing",
     "telemetry",
     "templates",
+    "workbenches",
     "workspaces",
 ]

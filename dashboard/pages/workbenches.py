@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from dashboard.rendering import CONTENT_SECURITY_POLICY, redirect, render
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import Job, Lease, Workbench
+from trainyard.transport.decoding import decode
+from trainyard.views import Job, Lease, Workbench, WorkbenchEntry
 
 ANSWERED = (400, 404, 409, 422, 429)
 NOW = "now"
@@ -27,9 +28,10 @@ async def start(viewer: Viewer) -> Response:
     fields = await viewer.form()
     lease = fields.get("lease", NOW)
     gpus = fields.get("gpus", "1")
+    kind = fields.get("kind", "terminal")
     spec: dict[str, object] = {
-        "name": fields.get("name") or "terminal",
-        "workbench": {"kind": fields.get("kind", "terminal")},
+        "name": fields.get("name") or kind,
+        "workbench": {"kind": kind},
         "resources": {
             "ranks_per_node": int(gpus) if gpus.isdecimal() else gpus,
             "wall_time": fields.get("wall_time") or ("24h" if lease != NOW else "50min"),
@@ -57,6 +59,16 @@ async def stop(viewer: Viewer) -> Response:
             raise
         return await _page(viewer, {}, refused)
     return redirect("/workbenches")
+
+
+async def enter(viewer: Viewer) -> Response:
+    """Lead the browser to the workbench's own origin, by an address that works once."""
+    me, entry = await asyncio.gather(
+        viewer.me(),
+        viewer.call("POST", f"/v1/workbenches/{viewer.part('workbench_id')}/entry"),
+    )
+    found = decode(WorkbenchEntry, entry.json())
+    return render("workbench_entry.html", {"me": me, "section": "workbenches", "entry": found})
 
 
 async def terminal(viewer: Viewer) -> Response:

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from websockets.exceptions import InvalidStatus
 
+from standalone import valkey
 from tests import chromium
 from tests.running import Running, own_port, running_platform, wait_for
 from tests.spine.jobs import get
@@ -20,6 +21,7 @@ from trainyard.resources.sessions import sign_in
 from trainyard.transport.config import Access
 from trainyard.transport.connection import Connection
 from worker.scripts.sandbox import find_level
+from worker.workbench.jupyter import why_not_installed
 
 pytestmark = [
     pytest.mark.skipif(find_level().level is None, reason="no sandbox can be built here"),
@@ -48,8 +50,12 @@ def job(platform: Running) -> str:
 def second_api(platform: Running) -> Iterator[str]:
     """Another API process on the same database and Redis; yields its address."""
     port = own_port()
-    environment = platform.process("api").environ() | {"TRAINYARD_PORT": str(port)}
-    environment.pop("TRAINYARD_LISTEN_FD", None)
+    environment = {
+        "TRAINYARD_DATABASE_URL": platform.data.database_url,
+        "TRAINYARD_REDIS_URL": valkey.url(platform.data.path),
+        "TRAINYARD_STORE": str(platform.data.store),
+        "TRAINYARD_PORT": str(port),
+    }
     other = subprocess.Popen([sys.executable, "-m", "api.main"], env={**os.environ, **environment})
     try:
         yield f"http://127.0.0.1:{port}"
@@ -231,3 +237,39 @@ def test_it_is_listed_with_its_end_and_what_it_saves_at_its_end_stays(
         with pytest.raises(InvalidStatus) as caught:
             Looking.at(platform, job)
         assert caught.value.response.status_code == 409
+
+
+@pytest.mark.browser
+def test_a_notebook_runs_in_the_browser_and_what_was_typed_last_is_kept(
+    platform: Running,
+) -> None:
+    if why := why_not_installed() or ("" if chromium.find() else "there is no Chromium here"):
+        pytest.skip(why)
+    with platform.http() as client:
+        notebook = start(client, kind="jupyter")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium.find())
+            page = browser.new_page()
+            page.goto(client.post("/v1/me/login-link").raise_for_status().json()["url"])
+            page.click("button[type=submit]")
+            page.goto(f"{platform.url}/workbenches")
+            page.click("text=Open JupyterLab")
+            page.click(".jp-LauncherCard[data-category=Notebook]")
+            page.wait_for_selector("text=Python 3 | Idle")
+            assert page.url.startswith(f"http://{notebook.removeprefix('job_')}-1.localhost:")
+            page.click(".jp-NotebookPanel .cm-content >> nth=0")
+            page.keyboard.type("print('sum', 20 + 22)")
+            page.keyboard.press("Shift+Enter")
+            page.wait_for_selector("text=sum 42")
+            page.keyboard.type("# typed in the last moment")
+            client.post(f"/v1/jobs/{notebook}/cancel").raise_for_status()
+            wait_for(
+                lambda: get(client, notebook)["state"] == "cancelled", what="its end", within_s=30
+            )
+            browser.close()
+
+        def kept() -> bool:
+            found = client.get("/v1/workspace/content", params={"path": "Untitled.ipynb"})
+            return "sum 42" in found.text and "# typed in the last moment" in found.text
+
+        wait_for(kept, what="the notebook, with its output and its last words", within_s=20)

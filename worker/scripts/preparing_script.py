@@ -17,7 +17,7 @@ from pathlib import Path
 from core.spec.code_archive import BadArchive, unpack
 from core.spec.hosts import host_rules
 from core.spec.script import Script, ScriptLauncher
-from core.spec.workbench import Workbench
+from core.spec.workbench import Workbench, WorkbenchKind
 from core.states import Outcome
 from core.wire.messages import Network, Order, Secrets
 from strategies.plan.run_directory import json_bytes
@@ -44,6 +44,7 @@ from worker.scripts.script_run import (
     WorkbenchRun,
 )
 from worker.sharing.share import part_of
+from worker.workbench import jupyter
 from worker.workbench.placing import place_porter
 from worker.workspaces.folders import WorkspaceMount
 
@@ -131,6 +132,9 @@ def program_run(
         require_launcher(program, environment)
         if program.secrets:
             _write_secrets(attempt, fetch_secrets())
+    python = sys.executable if environment is None else f"{ENVIRONMENT}/bin/python"
+    if isinstance(program, Workbench) and program.kind is WorkbenchKind.JUPYTER:
+        jupyter.place_settings(folders.porter, python)
     for readable in (
         folders.sdk,
         folders.hub,
@@ -142,7 +146,7 @@ def program_run(
         ranks=order.plan.ranks_per_node,
         level=level,
         limits=host.limits.share(part_of(order)),
-        python=sys.executable if environment is None else f"{ENVIRONMENT}/bin/python",
+        python=python,
         environment_folder=None if environment is None else str(environment),
         resume_from=resume_from,
         resume_step=0 if order.resume is None else order.resume.step,
@@ -169,6 +173,8 @@ def _place_code(
         except BadArchive as error:
             raise CannotStart(Outcome.START_FAILED, f"The code was refused: {error}.") from error
         return None if program.requirements is None else folders.code / program.requirements
+    if program.kind is WorkbenchKind.JUPYTER and (why := jupyter.why_not_installed()):
+        raise CannotStart(Outcome.START_FAILED, f"{why}.")
     place_porter(folders.porter)
     if program.requirements is None:
         return None

@@ -3,21 +3,24 @@
 import contextlib
 import shutil
 import socket
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.spec.workbench import WorkbenchKind
 from worker.attempts import NodeFolder, read_model
 from worker.enrol import IdentityFile
 from worker.ranks.judge import RankEvidence
 from worker.scripts.script_launch import ProgramLauncher, say
 from worker.scripts.script_run import WorkbenchRun
+from worker.workbench import jupyter
 from worker.workbench.carrier import fork_carrier, tunnel_url
 from worker.workspaces.folders import INSIDE
 
 PORTER = "/job/porter"
 PROGRAM = (
     f"import sys; sys.path.insert(0, {PORTER!r}); "
-    "from worker.workbench.porter import main; sys.exit(main(int(sys.argv[1])))"
+    "from worker.workbench.porter import main; sys.exit(main(int(sys.argv[1]), sys.argv[2:]))"
 )
 
 
@@ -46,12 +49,24 @@ class WorkbenchLauncher(ProgramLauncher):
         return [(self.folders.porter, PORTER, False)]
 
     def command(self) -> list[str]:
-        return ["/job/rank", self.run.python, "-I", "-S", "-c", PROGRAM, str(self.inside)]
+        porter = [sys.executable, "-I", "-S", "-c", PROGRAM, str(self.inside)]
+        return ["/job/rank", *porter, *self._server()]
+
+    def _server(self) -> list[str]:
+        """Return the command of the program in the browser, if this kind has one."""
+        if self.workbench_run.workbench.kind is WorkbenchKind.TERMINAL:
+            return []
+        return jupyter.server_command(sys.executable, self.home)
+
+    @property
+    def home(self) -> str:
+        """Home inside: the workspace, if it may be written to."""
+        own = self.run.workspace
+        return INSIDE if own is not None and own.writable else "/tmp"
 
     def own_variables(self) -> dict[str, str]:
-        own = self.run.workspace
-        home = INSIDE if own is not None and own.writable else "/tmp"
-        return {"HOME": home, "SHELL": shutil.which("bash") or "/bin/sh"}
+        own = {"HOME": self.home, "SHELL": shutil.which("bash") or "/bin/sh"}
+        return {**own, **jupyter.server_variables(PORTER)} if self._server() else own
 
     def _fork_carrier(self) -> None:
         assert self.outside is not None

@@ -2,8 +2,9 @@
 
 Terminals belong to it, not to who looks at them: a shell and the last of its output stay while
 nobody is connected. It hears frames (`core.wire.frames`) on a socket that it inherits, and runs
-with the standard library only, from copies of these two files. SIGTERM ends the shells as a closed
-terminal does.
+with the standard library only, from copies of these two files. Beside them it may run a server for
+the browser, and opens connections to it. SIGTERM ends the shells as a closed terminal does, and the
+server after it has written what was typed last.
 """
 
 import asyncio
@@ -18,7 +19,9 @@ import socket
 import struct
 import sys
 import termios
+from asyncio.subprocess import DEVNULL
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from core.wire.frames import (
@@ -39,42 +42,95 @@ KEPT_BYTES = 256 << 10  # of a terminal's output
 BEHIND_BYTES = KEPT_BYTES // 2  # a program is held up once even its fastest viewer is so far behind
 MAX_TERMINALS = 32
 LEAVE_WITHIN_S = 3.0
+WRITES_WITHIN_S = 1.5  # jupyter-collaboration writes a second after the last key
+SERVER_LEAVES_WITHIN_S = 8.0
+SOCKET = "/job/run/server.sock"
 SHELLS = ("bash", "sh")
 
 
-def main(descriptor: int) -> int:
-    """Serve streams on the inherited socket until SIGTERM, or until its other end is closed."""
+def main(descriptor: int, server: Sequence[str] = ()) -> int:
+    """Serve streams on the inherited socket until SIGTERM, or until its other end is closed.
+
+    `server` is the command of a program that serves HTTP on SOCKET, if there is one. Returns its
+    exit code if it ends before.
+    """
     os.set_inheritable(descriptor, False)
     link = socket.socket(fileno=descriptor)
-    asyncio.run(Porter(link).serve())
-    return 0
+    return asyncio.run(Porter(link, server).serve())
 
 
 class Porter:
     """The terminals of one workbench, and the streams that are open to it."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self.link = link
-        self.streams: dict[int, Viewer] = {}
+    def __init__(self, link: socket.socket, server: Sequence[str] = ()) -> None:
+        self.link, self.server = link, server
+        self.streams: dict[int, Viewer | Connection] = {}
         self.terminals: dict[str, Terminal] = {}
         self.waiting: deque[bytes] = deque()
         """Frames that the link has not taken yet; credit bounds them."""
 
-    async def serve(self) -> None:
-        """Serve until SIGTERM, or until the link has ended; then end the shells."""
+    async def serve(self) -> int:
+        """Serve until SIGTERM, or until the link or the server has ended; then end the rest.
+
+        Nobody is heard before the server answers: the workbench is open once it can be used.
+        """
         loop = asyncio.get_running_loop()
         self.over = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, self.over.set)
         self.link.setblocking(False)
-        loop.add_reader(self.link.fileno(), self.hear)
-        note("The workbench is ready.")
+        process = None
+        if self.server:
+            process = await asyncio.create_subprocess_exec(*self.server, stdin=DEVNULL)
+            watching = asyncio.create_task(self._watch(process))
+            await self._wait_for_server()
+        if not self.over.is_set():
+            loop.add_reader(self.link.fileno(), self.hear)
+            note("The workbench is ready.")
         await self.over.wait()
         loop.remove_reader(self.link.fileno())
+        if process is None:
+            await self._end_terminals()
+            return 0
+        code = process.returncode
+        await asyncio.gather(self._end_terminals(), self._end_server(process))
+        watching.cancel()
+        return code or 0
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        if not self.over.is_set():
+            note(f"The server has ended with code {code}.")
+            self.over.set()
+
+    async def _wait_for_server(self) -> None:
+        while not self.over.is_set():
+            try:
+                _, writer = await asyncio.open_unix_connection(SOCKET)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            return
+
+    async def _end_terminals(self) -> None:
+        loop = asyncio.get_running_loop()
         for terminal in self.terminals.values():
             terminal.hang_up()
         deadline = loop.time() + LEAVE_WITHIN_S
         while self.terminals and loop.time() < deadline:
             await asyncio.sleep(0.02)
+
+    async def _end_server(self, process: asyncio.subprocess.Process) -> None:
+        """Let the server write what was typed last, while nobody types on, then end it."""
+        for stream in list(self.streams.values()):
+            if isinstance(stream, Connection):
+                stream.leave()
+        if process.returncode is None:
+            await asyncio.sleep(WRITES_WITHIN_S)
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SERVER_LEAVES_WITHIN_S):
+                    await process.wait()
 
     def hear(self) -> None:
         """Take one frame from the link."""
@@ -108,9 +164,13 @@ class Porter:
             found.obey(frame)
 
     def open(self, stream: int, content: bytes) -> None:
-        """Open a stream to a terminal, which is started if there is none of that name."""
+        """Open a stream to the server, or to a terminal, which is started if there is none of that
+        name."""
         try:
             wanted = json.loads(content)
+            if wanted.get("server") is True:
+                self.streams[stream] = Connection(self, stream)
+                return
             name, offset = str(wanted["terminal"]), wanted.get("offset")
             rows, columns = int(wanted["rows"]), int(wanted["columns"])
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -195,6 +255,69 @@ class Viewer:
         self.porter.streams.pop(self.stream, None)
         self.terminal.viewers.discard(self)
         self.terminal.look_again()
+
+
+class Connection:
+    """A stream to the server: a connection to its socket, opened at once."""
+
+    def __init__(self, porter: Porter, stream: int) -> None:
+        self.porter, self.stream = porter, stream
+        self.credit = WINDOW
+        self.more_credit = asyncio.Event()
+        self.typed: asyncio.Queue[bytes] = asyncio.Queue()
+        self.task = asyncio.create_task(self._serve())
+
+    def obey(self, frame: Frame) -> None:
+        """Do what a frame of this stream asks for."""
+        match frame.kind:
+            case Kind.DATA:
+                self.typed.put_nowait(frame.content)  # no more than it was given credit for
+            case Kind.CREDIT:
+                self.credit += credit_in(frame.content)
+                self.more_credit.set()
+            case Kind.CLOSE:
+                self.leave()
+            case _:
+                raise BadFrame(f"{frame.kind.name} on a connection")
+
+    def leave(self) -> None:
+        """Forget the stream, and close its connection."""
+        self.porter.streams.pop(self.stream, None)
+        self.task.cancel()
+
+    async def _serve(self) -> None:
+        try:
+            reader, writer = await asyncio.open_unix_connection(SOCKET)
+        except OSError as error:
+            self.porter.close(self.stream, f"the server cannot be reached: {error.strerror}")
+            return
+        self.porter.say(pack(Kind.OPENED, self.stream, b"{}"))
+        writing = asyncio.create_task(self._write(writer))
+        try:
+            while piece := await reader.read(min(MAX_CONTENT, self.credit)):
+                self.credit -= len(piece)
+                self.porter.say(pack(Kind.DATA, self.stream, piece))
+                while not self.credit:
+                    self.more_credit.clear()
+                    await self.more_credit.wait()
+        except OSError:
+            pass  # the server has closed it
+        finally:
+            writing.cancel()
+            writer.close()
+        self.porter.close(self.stream, "the server has closed it")
+
+    async def _write(self, writer: asyncio.StreamWriter) -> None:
+        taken = 0
+        with contextlib.suppress(OSError):
+            while True:
+                piece = await self.typed.get()
+                writer.write(piece)
+                await writer.drain()
+                taken += len(piece)
+                if taken >= WINDOW // 2:
+                    self.porter.say(pack_credit(self.stream, taken))
+                    taken = 0
 
 
 class Terminal:
@@ -341,4 +464,4 @@ def become_shell() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

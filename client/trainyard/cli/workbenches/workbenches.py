@@ -26,7 +26,7 @@ app = typer.Typer(
 
 @app.command("start")
 def start(
-    kind: Annotated[str, typer.Option(help="terminal.")] = "terminal",
+    kind: Annotated[str, typer.Option(help="terminal or jupyter.")] = "terminal",
     lease: Annotated[
         str, typer.Option(help="Booked lease to sit in; now: on free GPUs, until the wall time.")
     ] = NOW,

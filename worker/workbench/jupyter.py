@@ -1,0 +1,73 @@
+"""JupyterLab of a workbench: the command that serves it on a socket inside, and its kernel.
+
+The lock is at the API, and the socket is its user's alone; so it asks for no token of its own. Host
+and Origin reach it unchanged, by which it refuses requests of other pages itself. Documents are
+kept by the server as they are typed (jupyter-collaboration), not by a browser now and then.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+from worker.workbench.porter import SOCKET
+
+NEEDED = ("jupyterlab", "jupyter_collaboration", "ipykernel")
+SHARE, CONFIG = "share", "config"  # of the porter's folder: where Jupyter looks first
+NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for leave to fetch them
+
+
+def why_not_installed() -> str:
+    """Return the reason why this node has no JupyterLab; empty if it has."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    return (
+        f"JupyterLab is not installed on this node ({', '.join(missing)} missing). An "
+        "administrator installs it with the extra `workbench`: pip install '.[workbench]'"
+    )
+
+
+def server_command(python: str, home: str) -> list[str]:
+    """Return the command of the server. `python` is the node's: packages of the workbench's own
+    environment are for its kernels."""
+    options = {
+        "ServerApp.sock": SOCKET,
+        "ServerApp.sock_mode": "0600",
+        "ServerApp.root_dir": home,
+        "ServerApp.open_browser": "False",
+        "ServerApp.allow_root": "True",  # the user of a namespace may have the number 0
+        "ServerApp.allow_remote_access": "True",  # the API has checked the host
+        "ServerApp.terminals_enabled": "True",
+        "IdentityProvider.token": "",
+        "LabApp.extension_manager": "readonly",
+        "LabApp.check_for_updates_class": "jupyterlab.handlers.announcements.NeverCheckForUpdate",
+        "SQLiteYStore.db_path": "/tmp/documents.db",
+    }
+    return [
+        *(python, "-m", "jupyterlab"),
+        *(f"--{name}={value}" for name, value in options.items()),
+    ]
+
+
+def server_variables(porter: str) -> dict[str, str]:
+    """Return the server's variables; `porter` is the porter's folder inside."""
+    return {
+        "JUPYTER_PATH": f"{porter}/{SHARE}",
+        "JUPYTER_CONFIG_PATH": f"{porter}/{CONFIG}",
+        "JUPYTER_RUNTIME_DIR": "/tmp/jupyter",  # keys of kernels, which need not last
+        "JUPYTER_PREFER_ENV_PATH": "1",
+    }
+
+
+def place_settings(folder: Path, python: str) -> None:
+    """Write into the porter's folder the kernel that notebooks start with, the interpreter of the
+    workbench's environment, and the pages' settings."""
+    settings = folder / CONFIG / "labconfig"
+    settings.mkdir(parents=True)
+    (settings / "page_config.json").write_text(json.dumps({"disabledExtensions": {NEWS: True}}))
+    kernel = folder / SHARE / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    command = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (kernel / "kernel.json").write_text(
+        json.dumps({"argv": command, "display_name": "Python 3", "language": "python"})
+    )
