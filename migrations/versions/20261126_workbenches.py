@@ -6,7 +6,7 @@ from alembic import op
 from core.database.database import UtcDateTime
 
 revision = "20261126_workbenches"
-down_revision = "20261126_sharing"
+down_revision = "20261126_courses"
 
 
 def upgrade() -> None:
