@@ -290,7 +290,6 @@ class Tunnels:
         if before is not None:
             before.taken.set()
         with suppress(RedisError, OSError):  # subscribed again once Redis is back
-            await self._redis.publish(held.key.channel, self._inbox.encode())
             if self._channel is not None:
                 await self._channel.subscribe(held.key.channel)
 
@@ -341,8 +340,13 @@ class Tunnels:
                         await channel.subscribe(key.channel)
                     self._channel, is_away = channel, False
                     async for heard in channel.listen():
+                        name = heard["channel"].decode()
                         if heard["type"] == "message":
-                            await self._hear_of(heard["channel"].decode(), heard["data"])
+                            await self._hear_of(name, heard["data"])
+                        elif heard["type"] == "subscribe" and name.startswith(CHANNEL):
+                            # Only now: whoever held the tunnel before lets go of it, and a frame
+                            # that is sent then must find us.
+                            await self._redis.publish(name, self._inbox.encode())
             except (RedisError, OSError) as error:
                 if not is_away:
                     log.warning("workbenches_without_redis", error=str(error))
