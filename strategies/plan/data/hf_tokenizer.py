@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strategies.plan.data.rows import ASSISTANT, Chat, Message, Row, TextPiece, WrongRow
+from strategies.plan.data.rows import ASSISTANT, Chat, Message, Row, Text, TextPiece, WrongRow
 from strategies.plan.data.tokens import LabelledTokens, Tokens
 from strategies.plan.hugging_face.hf_config import TOKENIZER, TOKENIZER_FILES
 
@@ -62,17 +62,27 @@ class HuggingFace:
         """
         if isinstance(row, Chat) and self.theirs.chat_template is not None:
             return self.conversation(row.messages)
-        document = self.encode_parts(row.parts)
-        begin, end = [], []
-        if self.theirs.bos_token_id in self.theirs("")["input_ids"]:
-            begin = [self.theirs.bos_token_id]
-        if self.theirs.eos_token_id is not None:
-            end = [self.theirs.eos_token_id]
-        tokens = np.array([*begin, *document.tokens, *end], dtype=self.dtype)
+        if isinstance(row, Text):  # by far the most rows, and a third faster without offsets
+            found = self.encode(row.text)
+            document = LabelledTokens(found, np.ones(len(found), dtype=bool))
+        else:
+            document = self.encode_parts(row.parts)
+        begin, end = self.marks
+        tokens = np.concatenate([begin, document.tokens, end])
         learned = np.full(len(tokens), True)
         learned[: len(begin)] = False
         learned[len(begin) : len(tokens) - len(end)] = document.learned
         return LabelledTokens(tokens, learned)
+
+    @cached_property
+    def marks(self) -> tuple[Tokens, Tokens]:
+        """Return the tokens that begin and end a text, none or one each."""
+        begins = self.theirs.bos_token_id in self.theirs("")["input_ids"]
+        ends = self.theirs.eos_token_id is not None
+        return (
+            np.array([self.theirs.bos_token_id] if begins else [], dtype=self.dtype),
+            np.array([self.theirs.eos_token_id] if ends else [], dtype=self.dtype),
+        )
 
     def conversation(self, messages: Sequence[Message]) -> LabelledTokens:
         """Return a conversation as the chat template writes it, token for token."""

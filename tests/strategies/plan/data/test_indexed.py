@@ -15,8 +15,10 @@ import torch
 from strategies.plan.data import indexing
 from strategies.plan.data.corpus import KEPT, Corpus, open_corpus
 from strategies.plan.data.document_files import write_documents
+from strategies.plan.data.hf_tokenizer import HuggingFace
 from strategies.plan.data.indexed import IndexedTokens
 from strategies.plan.data.reading import BadData, rows_of
+from strategies.plan.data.rows import Text
 from strategies.plan.data.tokens import Bytes
 from strategies.plan.data.windows import cut
 from strategies.plan.run_directory import RunPlan
@@ -269,3 +271,16 @@ def test_an_index_in_use_is_not_deleted(tmp_path: Path) -> None:
     folders = [folder for folder in (tmp_path / "indexes").iterdir() if folder.is_dir()]
     assert len(folders) == KEPT + 1
     assert len(in_use.tokens[np.arange(len(in_use.tokens))]) == len(in_use.tokens)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_text_has_the_tokens_of_its_parts_between_the_marks(tmp_path: Path, begins: bool) -> None:
+    theirs = make_tokenizer(tmp_path, begins=begins)
+    tokenizer = HuggingFace.of(tmp_path)
+    for row in [*texts(40), {"text": ""}, {"text": "</s> and <s>"}]:
+        found = tokenizer.encode_row(Text(row["text"]))
+        parts = tokenizer.encode_parts(Text(row["text"]).parts)
+        first = [theirs.bos_token_id] if begins else []
+        assert found.tokens.tolist() == [*first, *parts.tokens, theirs.eos_token_id]
+        assert found.tokens.dtype == tokenizer.encode("").dtype
+        assert found.learned.tolist() == [*[False] * len(first), *parts.learned, True]
