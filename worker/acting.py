@@ -94,6 +94,8 @@ class Actor:
     peers: Peers
     log_bytes: int
     """Bytes kept of each stream of each rank."""
+    whole_tokens_gib: float
+    """Size of a dataset up to which its documents become tokens before the first step."""
     memory_bytes: int | None
     """Memory limit of one job; None: as much as the machine has."""
     wake: threading.Event
@@ -214,6 +216,7 @@ class Actor:
             gpu_devices=self.gpus.minors_of(slots_of(order)),
             new_client=self.new_client,
             rate=self.fetch_rate,
+            whole_tokens_gib=self.whole_tokens_gib,
             done=self.wake.set,
         )
         self.memory.setdefault(attempt.key, InMemory()).preparation = preparation

@@ -148,6 +148,7 @@ def work(
         settings.slots,
         find_peers(settings.peer_address, settings.api_url),
         round(settings.log_mib * MIB),
+        settings.whole_tokens_gib,
         None if settings.job_memory_gib is None else round(settings.job_memory_gib * GIB),
         wake,
         spool_nudge,

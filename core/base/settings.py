@@ -162,6 +162,9 @@ class WorkerSettings(_Settings):
     """Longest pause between two heartbeats; a doorbell cuts it short."""
     cache_gib: float = Field(default=200.0, gt=0)
     """GiB that datasets and models may take on this node's disk between jobs."""
+    whole_tokens_gib: float = Field(default=4.0, ge=0)
+    """GiB of a dataset's files up to which its documents become tokens on this node's disk before
+    the first step. Those of a larger one are counted, and become tokens when they are read."""
     log_mib: float = Field(default=128.0, ge=1)
     """MiB kept of one rank's output on one stream: if it prints more, the first and last half."""
     slots: int | None = None

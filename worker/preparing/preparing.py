@@ -52,12 +52,14 @@ class Preparation(threading.Thread):
         gpu_devices: tuple[int, ...],
         new_client: Callable[[], ApiClient],
         rate: FetchRate,
+        whole_tokens_gib: float,
         done: Callable[[], None],
     ) -> None:
         super().__init__(name=f"prepare-{attempt.path.name}", daemon=True)
         self.folder, self.attempt, self.order = folder, attempt, order
         self.host, self.done = host, done
         self.gpu_devices = gpu_devices
+        self.whole_tokens_gib = whole_tokens_gib
         self.cancelled = threading.Event()
         self.message = "Preparing."
         self.fetcher = Fetcher(
@@ -109,6 +111,7 @@ class Preparation(threading.Thread):
             model_path=self._model(),
             mixture=tuple(self._mixture()),
             tokenizer_path=self._tokenizer(),
+            whole_tokens_gib=self.whole_tokens_gib,
             resume_from=self._checkpoint(),
             preflight=needs_preflight(
                 self.folder, self.order.plan, now=boot_s(), boot_id=boot_id()
