@@ -19,6 +19,7 @@ from typing import NoReturn
 from core.process.parent_death import die_with_parent
 
 WAIT_EVERY_S = 0.01
+STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Fork:
@@ -38,13 +39,16 @@ class Fork:
         sys.stderr.flush()
         parent = os.getpid()
         self.returncode: int | None = None
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until each has its own handlers
         self.pid = os.fork()
         if self.pid == 0:
             with contextlib.suppress(OSError):
                 Path("/proc/self/comm").write_text(name)
             _leave(parent, log, inherited)
             os.environ.update(environment)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             _end_with(work)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
     def poll(self) -> int | None:
         """Return its exit code, minus the signal's number if one killed it; None while it runs."""
