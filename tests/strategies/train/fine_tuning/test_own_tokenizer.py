@@ -1,5 +1,6 @@
 """Tokenizers that `trainyard tokenizers train` makes: always the same, and saved with models."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import zstandard
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from strategies.train.data.batches import open_windows
@@ -51,6 +53,18 @@ def test_the_same_text_gives_the_same_tokenizer(lines: Path, tmp_path: Path) -> 
     unseen = "€ naïve\n\tbytes"
     assert theirs.decode(theirs(unseen)["input_ids"]) == unseen
     assert theirs.eos_token == bpe_program.END
+
+
+def test_compressed_files_have_the_texts_of_plain_ones(lines: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    (lines / "more.txt").write_text(TEXT * 30)
+    content = (lines / "data.jsonl").read_bytes()
+    (packed / "data.jsonl.gz").write_bytes(gzip.compress(content))
+    (packed / "more.txt.zst").write_bytes(zstandard.compress((TEXT * 30).encode()))
+    found = list(bpe_program.texts(packed))
+    assert found == list(bpe_program.texts(lines))
+    assert len(found) > 40
 
 
 @pytest.mark.gloo
