@@ -43,7 +43,8 @@ class IndexedTokens:
         self.folder, self.shards, self.ends, self.tokenizer = folder, shards, ends, tokenizer
         self.dtype = np.dtype(np.min_scalar_type(tokenizer.size - 1))
         self.places = np.memmap(folder / "places", np.int64, "r")
-        self.first_documents = np.fromfile(folder / "shards", np.int64)
+        self.first_documents = np.fromfile(folder / "spans", np.int64)
+        self.shard_of_span = np.fromfile(folder / "shards", np.int64)
         self.recent: dict[int, Tokens] = {}
         in_use = os.open(folder / "places", os.O_RDONLY)
         fcntl.flock(in_use, fcntl.LOCK_SH)  # nobody deletes the index meanwhile
@@ -77,16 +78,17 @@ class IndexedTokens:
 
     def read(self, document: int) -> Tokens:
         """Read a document's tokens where they are kept, else its line."""
-        shard = int(np.searchsorted(self.first_documents, document, "right")) - 1
+        span = int(np.searchsorted(self.first_documents, document, "right")) - 1
         place = int(self.places[document])
+        path = self.shards[self.shard_of_span[span]]
         size = int(self.ends[document]) - self.begin(document)
         if place < 0:
-            kept = self.folder / f"{shard:05}" / "tokens"
+            kept = self.folder / f"{span:05}" / "tokens"
             tokens: Tokens = np.fromfile(
                 kept, self.dtype, size, offset=~place * self.dtype.itemsize
             )
         else:
-            with self.shards[shard].open("rb") as file:
+            with path.open("rb") as file:
                 file.seek(place)
                 line = file.readline()
             try:
@@ -95,7 +97,7 @@ class IndexedTokens:
                 tokens = np.empty(0, self.dtype)
         if len(tokens) != size:
             raise BadData(
-                f"the file {self.shards[shard].name} has changed while it was trained on: document "
+                f"the file {path.name} has changed while it was trained on: document "
                 f"{document + 1:,} of the dataset had {size:,} tokens"
             )
         return tokens

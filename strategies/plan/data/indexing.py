@@ -1,5 +1,6 @@
 """Index of a large dataset: its documents are counted in as many processes as there are cores, a
-shard at a time. A shard that is counted is not counted again by the successor of a killed run.
+span at a time: a shard, or part of a large one. A span that is counted is not counted again by the
+successor of a killed run.
 
 One process: `python -m strategies.plan.data.indexing FOLDER PART`, torch-free; what it has to do is
 in work.json of the folder.
@@ -17,29 +18,33 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from strategies.plan.built_in.datasets import DatasetFormat
+from strategies.plan.data.compression import compression_in
 from strategies.plan.data.document_files import (
     Written,
     require_documents,
     write_all_learned,
     write_documents,
 )
-from strategies.plan.data.reading import BadData, file_words, rows_of
+from strategies.plan.data.reading import PIECE_BYTES, BadData, Span, file_words, rows_of
 from strategies.plan.data.stored_tokenizer import tokenizer_from
+from strategies.plan.data.tokens import Tokenizer
 
 # Tokens of a document that is read again for each of its windows; those of a longer one are kept.
 # Both are some milliseconds.
 LONGEST_READ = {"bytes": 1 << 18, "characters": 1 << 18, "huggingface": 1 << 12}
 WORK, COUNTS = "work.json", "counts.json"
+SPAN_BYTES = 256 << 20
 MOST_PROCESSES = 32  # each has 150 to 250 MiB
 TELL_EVERY_S = 30.0
 
 
 class Work(BaseModel):
-    """Task of all processes. Each counts every num_processes-th shard, from its own number on."""
+    """Task of all processes. Each counts every num_processes-th span, from its own number on."""
 
     model_config = ConfigDict(frozen=True)
 
     shards: list[Path]
+    spans: list[Span]
     format: DatasetFormat
     tokenizer: str
     num_processes: int
@@ -56,24 +61,30 @@ def write_index(
     tokenizer: str,
     tell: Callable[[str], None],
 ) -> None:
-    """Write `ends`, `places`, `shards` (the first document of each) and the kept tokens of each
-    shard. `tell` hears how far it is.
+    """Write `ends`, `places`, `spans` (the first document of each), `shards` (the shard of each
+    span) and the kept tokens of each span. `tell` hears how far it is.
 
     `folder` has the tokenizer. Raises BadData naming the first bad place.
     """
     for stale in folder.glob("*.wrong"):
         stale.unlink()
+    spans = spans_of(shards, format)
     work = Work(
+        spans=spans,
         shards=[shard.resolve() for shard in shards],
         format=format,
         tokenizer=tokenizer,
-        num_processes=min(len(shards), len(os.sched_getaffinity(0)), MOST_PROCESSES),
+        num_processes=min(len(spans), len(os.sched_getaffinity(0)), MOST_PROCESSES),
         parent=os.getpid(),
     )
-    (folder / WORK).write_text(work.model_dump_json())
+    before = folder / WORK
+    if before.exists() and Work.model_validate_json(before.read_bytes()).spans != spans:
+        for part in folder.glob("[0-9]*"):  # of another version, which divided files otherwise
+            shutil.rmtree(part)
+    before.write_text(work.model_dump_json())
     processes = [_start(folder.resolve(), part) for part in range(work.num_processes)]
     try:
-        codes = [_wait(process, folder, len(shards), tell) for process in processes]
+        codes = [_wait(process, folder, len(spans), tell) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -82,7 +93,23 @@ def write_index(
         raise BadData(wrong[0].read_text())
     if any(codes):
         raise OSError(f"a process that counts its documents has ended with {max(codes, key=abs)}")
-    _join(folder, len(shards), dataset)
+    _join(folder, spans, dataset)
+
+
+def spans_of(shards: Sequence[Path], format: DatasetFormat) -> list[Span]:
+    """Divide shards into spans; only plain lines can be divided."""
+    spans = []
+    for number, path in enumerate(shards):
+        begins, size = [0], path.stat().st_size
+        if format == "jsonl" and size > SPAN_BYTES and compression_in(path) is None:
+            with path.open("rb") as file:
+                for at in range(SPAN_BYTES, size, SPAN_BYTES):
+                    file.seek(at - 1)
+                    file.readline()
+                    if begins[-1] < file.tell() < size:
+                        begins.append(file.tell())
+        spans += [Span(number, *ends) for ends in zip(begins, [*begins[1:], None], strict=True)]
+    return spans
 
 
 def _start(folder: Path, part: int) -> subprocess.Popen[bytes]:
@@ -94,24 +121,24 @@ def _start(folder: Path, part: int) -> subprocess.Popen[bytes]:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], folder: Path, num_shards: int, tell: Callable[[str], None]
+    process: subprocess.Popen[bytes], folder: Path, num_spans: int, tell: Callable[[str], None]
 ) -> int:
-    """Return the exit code of a process; tell meanwhile how many shards are counted."""
+    """Return the exit code of a process; tell meanwhile how many spans are counted."""
     while True:
         try:
             return process.wait(TELL_EVERY_S)
         except subprocess.TimeoutExpired:
-            done = sum((folder / f"{number:05}").exists() for number in range(num_shards))
-            tell(f"counting documents, before the first step: {done:,} of {num_shards:,} files")
+            done = sum((folder / f"{number:05}").exists() for number in range(num_spans))
+            tell(f"counting documents, before the first step: {done:,} of {num_spans:,} parts")
 
 
 def count(folder: Path, part: int) -> int:
-    """Count the shards of one process, up to a bad place of any process; return the exit code."""
+    """Count the spans of one process, up to a bad place of any process; return the exit code."""
     work = Work.model_validate_json((folder / WORK).read_bytes())
     tokenizer = tokenizer_from((folder / "tokenizer.json").read_text())
     files = file_words(work.shards)
-    for number in range(part, len(work.shards), work.num_processes):
-        done, path = folder / f"{number:05}", work.shards[number]
+    for number in range(part, len(work.spans), work.num_processes):
+        done, span = folder / f"{number:05}", work.spans[number]
         if done.exists():
             continue
         if os.getppid() != work.parent or any(
@@ -121,9 +148,8 @@ def count(folder: Path, part: int) -> int:
         aside = folder / f"{done.name}-{os.getpid()}.tmp"
         aside.mkdir()
         try:
-            rows = rows_of(path, work.format, files[number])
-            longest_read = LONGEST_READ[work.tokenizer]
-            written = write_documents(aside, rows, tokenizer, longest_read=longest_read)
+            file, longest_read = files[span.shard], LONGEST_READ[work.tokenizer]
+            written = _write(aside, work, span, file, tokenizer, longest_read)
             (aside / COUNTS).write_text(json.dumps(written._asdict()))
             aside.rename(done)
         except (BadData, OSError) as error:
@@ -133,9 +159,36 @@ def count(folder: Path, part: int) -> int:
     return 0
 
 
-def _join(folder: Path, num_shards: int, dataset: str) -> None:
-    """Lay the documents of all shards end to end; their kept tokens stay where they are."""
-    parts = [folder / f"{number:05}" for number in range(num_shards)]
+def _write(
+    aside: Path, work: Work, span: Span, file: str, tokenizer: Tokenizer, longest_read: int
+) -> Written:
+    """Write a span's documents. Raises BadData, with the line's number in the whole file."""
+    path = work.shards[span.shard]
+
+    def write(lines_before: int) -> Written:
+        rows = rows_of(path, work.format, file, span, lines_before=lines_before)
+        return write_documents(aside, rows, tokenizer, longest_read=longest_read)
+
+    try:
+        return write(0)
+    except BadData:
+        if span.begin == 0:
+            raise
+        return write(num_lines(path, span.begin))  # which raises it again
+
+
+def num_lines(path: Path, size: int) -> int:
+    """Return the number of lines in the first `size` bytes of a file."""
+    found = 0
+    with path.open("rb") as file:
+        while size > 0 and (piece := file.read(min(PIECE_BYTES, size))):
+            found, size = found + piece.count(b"\n"), size - len(piece)
+    return found
+
+
+def _join(folder: Path, spans: Sequence[Span], dataset: str) -> None:
+    """Lay the documents of all spans end to end; their kept tokens stay where they are."""
+    parts = [folder / f"{number:05}" for number in range(len(spans))]
     counts = [Written(**json.loads((part / COUNTS).read_text())) for part in parts]
     end = sum(one.tokens for one in counts)
     require_documents(Written(end, sum(one.too_short for one in counts)), dataset)
@@ -160,13 +213,15 @@ def _join(folder: Path, num_shards: int, dataset: str) -> None:
             end += int(ends[-1]) if len(ends) else 0
     if not has_flags:
         (folder / "learned").unlink()
-    np.array(first_documents, dtype=np.int64).tofile(folder / "shards")
+    np.array(first_documents, dtype=np.int64).tofile(folder / "spans")
+    np.array([span.shard for span in spans], dtype=np.int64).tofile(folder / "shards")
 
 
 def drop_parts(folder: Path) -> None:
     """Delete what is part of the whole index by now, and what killed processes have left."""
     for aside in folder.glob("*.tmp"):
         shutil.rmtree(aside, ignore_errors=True)
+    (folder / WORK).unlink(missing_ok=True)
     for name in ("ends", "places", "learned"):
         for part in folder.glob(f"*/{name}"):
             part.unlink()

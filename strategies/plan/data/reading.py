@@ -30,6 +30,20 @@ class Document(NamedTuple):
     """Byte at which its line begins; None: it cannot be found again by itself."""
 
 
+class Span(NamedTuple):
+    """Part of a shard that begins and ends at ends of lines; by default all of it."""
+
+    shard: int
+    """Number of the shard."""
+    begin: int = 0
+    """Byte of its first line."""
+    end: int | None = None
+    """Byte behind its last line; None: it is the file's last."""
+
+
+WHOLE = Span(0)
+
+
 class PlacedRow(NamedTuple):
     """Row, with the place of its document."""
 
@@ -131,10 +145,14 @@ def rows(shards: Sequence[Path], format: Format) -> Iterator[PlacedRow]:
         yield from rows_of(path, format, file)
 
 
-def rows_of(path: Path, format: Format, file: str) -> Iterator[PlacedRow]:
-    """Yield the rows of one file; `file` begins every place. Raises BadData."""
+def rows_of(
+    path: Path, format: Format, file: str, span: Span = WHOLE, *, lines_before: int = 0
+) -> Iterator[PlacedRow]:
+    """Yield the rows of one file or a span of it; `file` begins every place. Raises BadData."""
     try:
-        for place, content, line_at in documents(path, format, file):
+        for place, content, line_at in documents(
+            path, format, file, span, lines_before=lines_before
+        ):
             try:
                 yield PlacedRow(place, row_from(content), line_at)
             except WrongRow as error:
@@ -143,8 +161,10 @@ def rows_of(path: Path, format: Format, file: str) -> Iterator[PlacedRow]:
         raise BadData(f"{file or 'the dataset '}{error}") from error
 
 
-def documents(path: Path, format: Format, file: str) -> Iterator[Document]:
-    """Yield each line or row of one file; `file` begins every place.
+def documents(
+    path: Path, format: Format, file: str, span: Span = WHOLE, *, lines_before: int = 0
+) -> Iterator[Document]:
+    """Yield each line or row of one file, or lines of a span of it; `file` begins every place.
 
     Raises BadData, NoTables, BadCompression.
     """
@@ -154,8 +174,12 @@ def documents(path: Path, format: Format, file: str) -> Iterator[Document]:
         return
     can_seek = compression_in(path) is None
     with opened(path) as lines:
-        at = 0
-        for number, line in enumerate(lines, start=1):
+        at = span.begin
+        if at > 0:
+            lines.seek(at)
+        for number, line in enumerate(lines, start=lines_before + 1):
+            if at == span.end:
+                return
             if line.strip():
                 try:
                     content = json.loads(line)

@@ -219,7 +219,12 @@ def test_a_killed_count_goes_on_with_the_shards_that_are_left(
     aside.mkdir()
     (aside / "tokenizer.json").write_text(Bytes().stored())
     work = indexing.Work(
-        shards=shards, format="jsonl", tokenizer="bytes", num_processes=2, parent=os.getppid()
+        spans=indexing.spans_of(shards, "jsonl"),
+        shards=shards,
+        format="jsonl",
+        tokenizer="bytes",
+        num_processes=2,
+        parent=os.getppid(),
     )
     (aside / indexing.WORK).write_text(work.model_dump_json())
     assert indexing.count(aside, 0) == 0
@@ -234,9 +239,15 @@ def test_a_killed_count_goes_on_with_the_shards_that_are_left(
     indexing.write_index(
         aside, shards, "jsonl", dataset="mine", tokenizer="bytes", tell=told.append
     )
-    assert told[0] == "counting documents, before the first step: 1 of 2 files"
+    assert told[0] == "counting documents, before the first step: 1 of 2 parts"
     assert (aside / "00000/ends").stat().st_mtime_ns == counted.st_mtime_ns
     whole = open_corpus(folder, "jsonl", spec(), tmp_path)
+    assert np.array_equal(np.fromfile(aside / "ends", np.int64), whole.ends)
+    monkeypatch.setattr(indexing, "SPAN_BYTES", 500)
+    indexing.write_index(
+        aside, shards, "jsonl", dataset="mine", tokenizer="bytes", tell=told.append
+    )
+    assert len(list(aside.glob("[0-9]*"))) > 2
     assert np.array_equal(np.fromfile(aside / "ends", np.int64), whole.ends)
 
 
@@ -248,6 +259,27 @@ def test_a_file_that_changes_under_a_run_ends_it(tmp_path: Path) -> None:
         BadData, match=r"00000\.jsonl has changed while it was trained on: document 3"
     ):
         indexed.tokens[np.array([12])]
+
+
+def test_parts_of_a_large_file_are_counted_as_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "SPAN_BYTES", 2000)
+    folder = sharded(tmp_path / "shards", texts(400), [0, 350, 360, 400])
+    (folder / "00001.jsonl").write_text(json.dumps({"text": "a long line " * 900}) + "\n\n")
+    spans = indexing.spans_of(sorted(folder.iterdir()), "jsonl")
+    assert len(spans) > 8
+    assert [span.shard for span in spans].count(1) == 2  # the long line, and the empty one
+    whole, indexed = both(folder, tmp_path)
+    everything = np.arange(len(whole.tokens))
+    assert np.array_equal(whole.ends, indexed.ends)
+    assert np.array_equal(whole.tokens[everything], indexed.tokens[everything])
+    lines = (folder / "00000.jsonl").read_text().splitlines(keepends=True)
+    for wrong in (3, 200, 349):
+        changed = [*lines[:wrong], "nonsense\n", *lines[wrong + 1 :]]
+        (folder / "00000.jsonl").write_text("".join(changed))
+        with pytest.raises(BadData, match=rf"^00000\.jsonl line {wrong + 1} is not JSON"):
+            open_corpus(folder, "jsonl", spec(), tmp_path, whole_bytes=0)
 
 
 def test_a_corpus_may_have_thousands_of_files(tmp_path: Path) -> None:
