@@ -34,6 +34,7 @@ sockets = APIRouter()
 OVER, TRY_AGAIN, REFUSED = 1000, 1013, 1008
 """Codes of WebSockets' ends: the shell has ended, connect again, do not."""
 CHECKED_EVERY_S = 10.0
+PUBLIC_KEY = r"^ssh-ed25519 [A-Za-z0-9+/]{68}$"
 MAX_SIDE = 1000  # rows or columns of a window
 
 log = structlog.get_logger()
@@ -135,6 +136,33 @@ async def open_terminal(
         "ends_at": None if ends_at is None else ends_at.isoformat(),
     }
     await websocket.send_text(json.dumps(told))
+    await bridge(websocket, stream, still_allowed=lambda: enter(websocket, process))
+
+
+@sockets.websocket("/v1/workbenches/{job_id}/ssh")
+async def open_ssh(
+    websocket: WebSocket, job_id: PlainText, key: Annotated[str, Query(pattern=PUBLIC_KEY)]
+) -> None:
+    """Pass bytes between a stock SSH client and the server in a workbench, which lets in `key`, an
+    ed25519 key as OpenSSH writes it, as long as the workbench runs.
+
+    The first message is a text, `{"host_key": "ssh-ed25519 ..."}`: it comes by the same way as the
+    bytes, so a client need trust nothing else.
+    """
+    process = process_behind(websocket)
+    try:
+        person = await enter(websocket, process)
+        at, _ = await run_in_threadpool(_entry, process, job_id, person)
+        stream = await process.service(Tunnels).open(at, {"ssh": key})
+    except StreamLost as error:
+        await refuse(websocket, NotConnected(f"SSH was not opened: {error}."))
+        return
+    except ServiceError as error:
+        await refuse(websocket, error)
+        return
+    await websocket.accept()
+    facts = await stream.facts
+    await websocket.send_text(json.dumps({"host_key": facts.get("host_key")}))
     await bridge(websocket, stream, still_allowed=lambda: enter(websocket, process))
 
 

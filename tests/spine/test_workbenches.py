@@ -2,10 +2,13 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -202,6 +205,47 @@ def test_a_browser_shows_the_terminal_and_goes_on_after_the_api_was_away(
         expect(rows).to_contain_text("=browser=", timeout=20_000)
         assert errors == []
         browser.close()
+
+
+def test_stock_ssh_and_scp_go_in_and_lead_nowhere_else(
+    platform: Running, job: str, tmp_path: Path
+) -> None:
+    if shutil.which("ssh") is None or find_spec("asyncssh") is None:
+        pytest.skip("there is no OpenSSH client, or no asyncssh, here")
+    environment = {
+        **os.environ,
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "TRAINYARD_URL": platform.url,
+        "TRAINYARD_TOKEN": platform.token,
+    }
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    cli = (sys.executable, "-c", "from trainyard.cli import main; main()")
+    done = run(*cli, "ssh", job, "--", "pwd; echo out >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "/job/workspace\n", "out\n")
+    config, host = str(tmp_path / "trainyard" / "ssh" / "config"), f"{job}.trainyard"
+    on_terminal = run("ssh", "-F", config, "-tt", host, "tty; echo agent=$SSH_AUTH_SOCK")
+    assert "/dev/pts/" in on_terminal.stdout
+    assert on_terminal.stdout.endswith("agent=\n")  # text mode has turned CR LF into LF
+    sent, back = tmp_path / "sent", tmp_path / "back"
+    sent.write_bytes(os.urandom(1_000_000))
+    assert run("scp", "-F", config, str(sent), f"{host}:sent").returncode == 0
+    assert run("scp", "-F", config, f"{host}:sent", str(back)).returncode == 0
+    assert back.read_bytes() == sent.read_bytes()
+    assert run("ssh", "-F", config, "-W", "192.0.2.1:80", host).returncode == 255
+    refused = ("-R", "9999:localhost:22", "-o", "ExitOnForwardFailure=yes")
+    assert run("ssh", "-F", config, *refused, host, "true").returncode == 255
+    other_key = tmp_path / "other"
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other_key))
+    strange = ("-o", f"IdentityFile={other_key}", "-F", "none", "-o", "StrictHostKeyChecking=no")
+    way = next(line.strip() for line in Path(config).read_text().splitlines() if "Proxy" in line)
+    proxy = way.replace("ProxyCommand ", "ProxyCommand=").replace("%n", host)
+    known = ("-o", f"UserKnownHostsFile={tmp_path / 'known'}")
+    assert "Permission denied" in run("ssh", *strange, *known, "-o", proxy, host, "true").stderr
 
 
 def test_a_second_one_cannot_write_to_the_workspace_and_is_at_home_elsewhere(

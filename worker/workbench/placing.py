@@ -1,11 +1,15 @@
-"""Placing of the porter in a workbench's sandbox: copies of its two files, and nothing else of
+"""Placing of the porter in a workbench's sandbox: copies of its files, and nothing else of
 ours."""
 
 import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]  # where the packages lie
-FILES = ("core/wire/frames.py", "worker/workbench/porter.py")
+FILES = (
+    "core/wire/frames.py",
+    "worker/workbench/porter.py",
+    "worker/workbench/ssh_server.py",
+)
 
 
 def place_porter(folder: Path) -> None:

@@ -45,6 +45,14 @@ LEAVE_WITHIN_S = 3.0
 WRITES_WITHIN_S = 1.5  # jupyter-collaboration writes a second after the last key
 SERVER_LEAVES_WITHIN_S = 8.0
 SOCKET = "/job/run/server.sock"
+SSH_SOCKET, SSH_KEYS = "/job/run/ssh.sock", "/job/run/ssh_keys"
+SSH_HOST_KEY = "/job/run/ssh_host_key.pub"
+SSH_STARTS_WITHIN_S = 8.0
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SSH_PROGRAM = (
+    f"import sys; sys.path.insert(0, {ROOT!r}); "
+    "from worker.workbench.ssh_server import main; main()"
+)
 SHELLS = ("bash", "sh")
 
 
@@ -66,6 +74,8 @@ class Porter:
         self.link, self.server = link, server
         self.streams: dict[int, Viewer | Connection] = {}
         self.terminals: dict[str, Terminal] = {}
+        self.ssh: asyncio.subprocess.Process | None = None
+        """The SSH server, once somebody has asked for it."""
         self.waiting: deque[bytes] = deque()
         """Frames that the link has not taken yet; credit bounds them."""
 
@@ -88,6 +98,8 @@ class Porter:
             note("The workbench is ready.")
         await self.over.wait()
         loop.remove_reader(self.link.fileno())
+        if self.ssh is not None and self.ssh.returncode is None:
+            self.ssh.terminate()
         if process is None:
             await self._end_terminals()
             return 0
@@ -169,7 +181,10 @@ class Porter:
         try:
             wanted = json.loads(content)
             if wanted.get("server") is True:
-                self.streams[stream] = Connection(self, stream)
+                self.streams[stream] = Connection(self, stream, SOCKET)
+                return
+            if "ssh" in wanted:
+                self.streams[stream] = SshConnection(self, stream, str(wanted["ssh"]))
                 return
             name, offset = str(wanted["terminal"]), wanted.get("offset")
             rows, columns = int(wanted["rows"]), int(wanted["columns"])
@@ -258,10 +273,10 @@ class Viewer:
 
 
 class Connection:
-    """A stream to the server: a connection to its socket, opened at once."""
+    """A stream to a socket inside, opened at once."""
 
-    def __init__(self, porter: Porter, stream: int) -> None:
-        self.porter, self.stream = porter, stream
+    def __init__(self, porter: Porter, stream: int, path: str) -> None:
+        self.porter, self.stream, self.path = porter, stream, path
         self.credit = WINDOW
         self.more_credit = asyncio.Event()
         self.typed: asyncio.Queue[bytes] = asyncio.Queue()
@@ -285,13 +300,19 @@ class Connection:
         self.porter.streams.pop(self.stream, None)
         self.task.cancel()
 
+    async def _prepare(self) -> dict[str, str]:
+        """Return facts to tell with the opening. Raises OSError if it cannot be opened."""
+        return {}
+
     async def _serve(self) -> None:
         try:
-            reader, writer = await asyncio.open_unix_connection(SOCKET)
+            facts = await self._prepare()
+            reader, writer = await asyncio.open_unix_connection(self.path)
         except OSError as error:
-            self.porter.close(self.stream, f"the server cannot be reached: {error.strerror}")
+            why = error.strerror or str(error)
+            self.porter.close(self.stream, f"the server cannot be reached: {why}")
             return
-        self.porter.say(pack(Kind.OPENED, self.stream, b"{}"))
+        self.porter.say(pack(Kind.OPENED, self.stream, json.dumps(facts).encode()))
         writing = asyncio.create_task(self._write(writer))
         try:
             while piece := await reader.read(min(MAX_CONTENT, self.credit)):
@@ -318,6 +339,35 @@ class Connection:
                 if taken >= WINDOW // 2:
                     self.porter.say(pack_credit(self.stream, taken))
                     taken = 0
+
+
+class SshConnection(Connection):
+    """A stream to the SSH server, which is started for the first of them. The key that it lets in
+    was named by the API."""
+
+    def __init__(self, porter: Porter, stream: int, key: str) -> None:
+        self.key = key
+        super().__init__(porter, stream, SSH_SOCKET)
+
+    async def _prepare(self) -> dict[str, str]:
+        with open(SSH_KEYS, "a") as keys:
+            keys.write(f"{self.key}\n")
+        if self.porter.ssh is None or self.porter.ssh.returncode is not None:
+            for left in (SSH_SOCKET, SSH_HOST_KEY):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(left)
+            self.porter.ssh = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-W", "ignore", "-c", SSH_PROGRAM), stdin=DEVNULL
+            )
+        deadline = asyncio.get_running_loop().time() + SSH_STARTS_WITHIN_S
+        while not os.path.exists(SSH_HOST_KEY):
+            if self.porter.ssh.returncode is not None:
+                raise OSError("this node has no SSH server (the extra `workbench`)")
+            if asyncio.get_running_loop().time() > deadline:
+                raise OSError("the SSH server does not start")
+            await asyncio.sleep(0.02)
+        with open(SSH_HOST_KEY) as file:
+            return {"host_key": file.read().strip()}
 
 
 class Terminal:

@@ -34,7 +34,7 @@ from trainyard.cli.leases import leases, nodes
 from trainyard.cli.output import say
 from trainyard.cli.people import account, notifications, sessions, tokens, usage
 from trainyard.cli.studies import agendas, studies
-from trainyard.cli.workbenches import workbenches
+from trainyard.cli.workbenches import ssh, workbenches
 from trainyard.transport.connection import client_version
 
 HELP = """Train models on shared GPU nodes.
@@ -71,6 +71,7 @@ for panel, name, command in (
     (JOBS, "pause", jobs.pause),
     (JOBS, "resume", jobs.resume),
     (JOBS, "requeue", jobs.requeue),
+    (JOBS, "ssh", ssh.ssh),
     (JOBS, "clone", jobs.clone),
     (WATCH, "status", status.status),
     (WATCH, "profile", jobs.profile),
@@ -96,6 +97,7 @@ for panel, name, command in (
 ):
     app.command(name, rich_help_panel=panel)(command)
 
+workbenches.app.command("stream", hidden=True)(ssh.stream)
 app.add_typer(workbenches.app, name="workbench", rich_help_panel=JOBS)
 app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
 app.add_typer(courses.app, name="course", rich_help_panel=JOBS)

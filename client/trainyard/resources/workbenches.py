@@ -78,6 +78,39 @@ class Terminal:
             return
 
 
+class Pipe:
+    """A connection to a workbench's SSH server: iterate over what it sends."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        try:
+            self.host_key = str(json.loads(connection.recv(timeout=15))["host_key"])
+        except (ConnectionClosed, TimeoutError, ValueError, KeyError, TypeError) as error:
+            connection.close()
+            raise UnexpectedAnswer(f"The server's key was not read: {error}") from error
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield what the server sends, until the connection has ended."""
+        while True:
+            try:
+                piece = self._connection.recv()
+            except ConnectionClosed:
+                return
+            if isinstance(piece, bytes):
+                yield piece
+
+    def send(self, content: bytes) -> None:
+        """Send bytes. Nothing happens if the connection has ended."""
+        try:
+            self._connection.send(content)
+        except ConnectionClosed:
+            return
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+
 class Workbenches:
     """Client of one's workbenches. They are jobs: `client.jobs` starts and cancels them."""
 
@@ -106,3 +139,9 @@ class Workbenches:
         address = f"/v1/workbenches/{segment(workbench_id)}/terminals/{segment(name)}"
         access = self._connection.access
         return Terminal(open_socket(access, f"{address}?{urlencode(asked)}"))
+
+    def open_ssh(self, workbench_id: str, key: str) -> Pipe:
+        """Connect to the SSH server of a running workbench, which lets in `key`, an ed25519 key as
+        OpenSSH writes it, from then on."""
+        address = f"/v1/workbenches/{segment(workbench_id)}/ssh?{urlencode({'key': key})}"
+        return Pipe(open_socket(self._connection.access, address))

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
 
 from core.spec.spec import Launcher
 from core.spec.workbench import Workbench
@@ -67,8 +68,22 @@ def test_who_may_not_enter_is_told_as_a_request_is(world: World) -> None:
     assert refusal(world.staff, path) == 403  # a terminal is all that its owner may do
     assert refusal(world.ann, path) == 409  # it waits
     assert refusal(world.node, path) == 401
+    ssh = f"/v1/workbenches/{job}/ssh?key=ssh-ed25519%20{'A' * 68}"
+    assert refusal(world.nobody, ssh) == 401
+    assert refusal(world.bob, ssh) == 404
+    assert refusal(world.ann, ssh) == 409
     recipe = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
     assert refusal(world.ann, f"/v1/workbenches/{recipe}/terminals/1") == 404
+
+
+@pytest.mark.parametrize(
+    "key", ["", "ssh-rsa AAAA", f"ssh-ed25519 {'A' * 67}", f"ssh-ed25519 {'A' * 68}%0Assh-rsa A"]
+)
+def test_nothing_but_an_ed25519_key_is_let_in(world: World, key: str) -> None:
+    job = world.ann.post("/v1/jobs", json=SPEC).json()["id"]
+    path = f"/v1/workbenches/{job}/ssh?key={key}"
+    with pytest.raises(WebSocketDisconnect), world.ann.websocket_connect(path):
+        pass
 
 
 def test_its_node_is_ordered_to_start_it_and_holds_the_tunnel_of_no_other(world: World) -> None:
