@@ -148,6 +148,21 @@ def test_everything_is_found_by_keys_alone_and_ids_are_copied(stage: Stage, page
     assert page.evaluate("navigator.clipboard.readText()") == page.url.rpartition("/")[2]
 
 
+def test_a_tab_tells_how_far_its_job_is(stage: Stage, page: Page) -> None:
+    # A headless browser denies notifications whatever it is told.
+    page.add_init_script("window.Notification = { requestPermission: async () => 'granted' }")
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    wait_for(lambda: page.title().startswith("▶ 5"), what="the share in the title")
+    assert re.fullmatch(r"▶ 5\d % llama-7b-python · Trainyard", page.title())
+    icon = "document.querySelector('link[rel=icon]').href"
+    assert page.evaluate(icon).startswith("data:image/svg+xml")
+    asked = page.get_by_role("button", name="Notify me at its end")
+    asked.click()
+    page.locator("[data-tell-end][aria-pressed=true]").wait_for()
+    asked.click()
+    page.locator("[data-tell-end][aria-pressed=false]").wait_for()
+
+
 def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Page) -> None:
     page.goto("/jobs?search=homework&order=name")
     page.keyboard.press("j")

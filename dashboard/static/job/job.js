@@ -11,6 +11,7 @@ import { address, isLive, known, lastStep, series } from "./known.js";
 import { drawLogged } from "./logged.js";
 import { Logs } from "./logs.js";
 import { Ranks } from "./ranks.js";
+import { showInTab, tellEnd } from "./tab.js";
 import { tell, track } from "./tiles.js";
 
 /** @import { EventView, JobView, LogLine } from "trainyard-api" */
@@ -29,6 +30,7 @@ function draw() {
   drawLogged();
   drawCharts();
   tell();
+  showInTab();
 }
 
 function drawSoon() {
@@ -104,6 +106,7 @@ const logs = new Logs(document.querySelector(".logs"), /** @type {const} */ (`${
 reads("logs", (way) => logs.read(way), { rest: REST_MS });
 
 tell();
+showInTab();
 // The server's own drawing is painted first; then points, logs and the stream are requested.
 const start = () => {
   ring(["metrics"], { isAsked: true });
@@ -120,6 +123,7 @@ const start = () => {
       log: (/** @type {{ lines: LogLine[] }} */ { lines }) => logs.add(lines),
       end: (/** @type {JobView} */ job) => {
         takeJob(job);
+        if (!wasOver) tellEnd();
         if (!wasOver) refresh("head", "history", "events-box");
       },
     },
