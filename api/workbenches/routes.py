@@ -197,7 +197,7 @@ async def _show(websocket: WebSocket, stream: Stream) -> tuple[int, str]:
     except NotConnected:
         return TRY_AGAIN, "the connection to the node is lost"
     end = stream.end or {}
-    return OVER if "code" in end else TRY_AGAIN, str(end.get("why", ""))
+    return OVER if end.get("is_over") is True else TRY_AGAIN, str(end.get("why", ""))
 
 
 async def _hear(websocket: WebSocket, stream: Stream) -> tuple[int, str]:

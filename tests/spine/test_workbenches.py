@@ -1,12 +1,17 @@
 """Workbenches on a whole platform: terminals in a sandbox, through the connection of their node."""
 
+import fcntl
 import os
+import pty
 import re
 import shutil
+import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -205,6 +210,48 @@ def test_a_browser_shows_the_terminal_and_goes_on_after_the_api_was_away(
         expect(rows).to_contain_text("=browser=", timeout=20_000)
         assert errors == []
         browser.close()
+
+
+def test_the_command_line_sits_in_front_of_it_reconnects_and_leaves(
+    platform: Running, job: str
+) -> None:
+    pid, screen = pty.fork()
+    if pid == 0:
+        os.environ |= {"TRAINYARD_URL": platform.url, "TRAINYARD_TOKEN": platform.token}
+        cli = "from trainyard.cli import main; main()"
+        arguments = ["workbench", "open", job, "--terminal", "cli"]
+        os.execv(sys.executable, [sys.executable, "-c", cli, *arguments])
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 97, 0, 0))
+    os.set_blocking(screen, False)
+    shown = bytearray()
+
+    def shows(text: bytes) -> bool:
+        with suppress(BlockingIOError, OSError):
+            shown.extend(os.read(screen, 65536))
+        return text in shown
+
+    def wait_to_see(text: bytes) -> None:
+        wait_for(lambda: shows(text), what=f"{text!r} in {bytes(shown)!r}", within_s=60)
+
+    try:
+        wait_to_see(b"min left")  # in the title
+        os.write(screen, b"W=cli; stty size; echo re''ady\n")
+        wait_to_see(b"ready\r\n")
+        assert b"31 97" in shown
+        os.kill(pid, signal.SIGWINCH)
+        platform.process("api").kill()
+        wait_to_see(b"connection lost")
+        del shown[:]
+        wait_to_see(b"min left")
+        os.write(screen, b"echo =$W=\n")
+        wait_to_see(b"=cli=")
+        assert b"ready" not in shown  # what was seen is not shown again
+        os.write(screen, b"\x1d")
+        wait_to_see(b"You have left; it goes on")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(screen)
 
 
 def test_stock_ssh_and_scp_go_in_and_lead_nowhere_else(

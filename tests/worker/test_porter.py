@@ -156,6 +156,14 @@ def test_nonsense_opens_nothing_and_says_so(gate: Gate, wanted: bytes) -> None:
     assert gate.open(6)["is_new"] is True
 
 
+def test_the_end_of_a_shell_that_was_only_just_started_ends_nobody_else(gate: Gate) -> None:
+    """They share a process group with this test, which would get SIGHUP too."""
+    for number in range(1, 9):
+        gate.open(number, terminal=str(number))
+    gate.link.close()
+    assert gate.process.wait(timeout=WITHIN_S) == 0
+
+
 def test_sigterm_hangs_up_so_that_programs_may_save(gate: Gate, tmp_path: Path) -> None:
     gate.open(1)
     saved = tmp_path / "home" / "saved"

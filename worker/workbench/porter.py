@@ -42,6 +42,7 @@ KEPT_BYTES = 256 << 10  # of a terminal's output
 BEHIND_BYTES = KEPT_BYTES // 2  # a program is held up once even its fastest viewer is so far behind
 MAX_TERMINALS = 32
 LEAVE_WITHIN_S = 3.0
+REAPED_EVERY_S = 0.2
 WRITES_WITHIN_S = 1.5  # jupyter-collaboration writes a second after the last key
 SERVER_LEAVES_WITHIN_S = 8.0
 SOCKET = "/job/run/server.sock"
@@ -464,16 +465,20 @@ class Terminal:
             self.is_read = wanted
 
     def hang_up(self) -> None:
-        """Tell its programs that the terminal is closed."""
-        for pid in {self.pid, self.foreground()}:
+        """Tell its programs that the terminal is closed. A shell that has just been forked has no
+        group of its own yet."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGHUP)
+        for group in {self.pid, self.foreground()}:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGHUP)
-                os.killpg(pid, signal.SIGCONT)
+                os.killpg(group, signal.SIGHUP)
+                os.killpg(group, signal.SIGCONT)
 
     def foreground(self) -> int:
-        """Return the process group in the foreground; the shell's if it is not known."""
+        """Return the process group in the foreground; the shell's if there is none. Its number
+        would be 0 then, which means one's own."""
         try:
-            return os.tcgetpgrp(self.pty)
+            return os.tcgetpgrp(self.pty) or self.pid
         except OSError:
             return self.pid
 
@@ -485,13 +490,17 @@ class Terminal:
         os.close(self.pty)
         self.pty = -1
         del self.porter.terminals[self.name]
-        code = 0
-        with contextlib.suppress(ChildProcessError):
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            code = os.waitstatus_to_exitcode(status) if pid else 0
+        self.reap()
         for viewer in list(self.viewers):
-            self.porter.close(viewer.stream, "the shell has ended", code=code)
+            self.porter.close(viewer.stream, "the shell has ended", is_over=True)
         self.viewers.clear()
+
+    def reap(self) -> None:
+        """Reap the shell, which has closed its terminal and may take a moment to end."""
+        with contextlib.suppress(ChildProcessError):
+            pid, _ = os.waitpid(self.pid, os.WNOHANG)
+            if pid == 0:
+                asyncio.get_running_loop().call_later(REAPED_EVERY_S, self.reap)
 
 
 def note(text: str) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -56,7 +55,7 @@ class Sitting:
         return "" if self.has_left else self.end
 
     def _connect(self) -> None:
-        columns, rows = shutil.get_terminal_size()
+        rows, columns = _window()
         terminal = self.client.workbenches.open_terminal(
             self.workbench_id, self.name, rows=rows, columns=columns, offset=self.offset
         )
@@ -132,9 +131,8 @@ class Sitting:
     @contextmanager
     def _following_the_window(self) -> Iterator[None]:
         def resized(*_: object) -> None:
-            columns, rows = shutil.get_terminal_size()
             if self.terminal is not None:
-                self.terminal.resize(rows, columns)
+                self.terminal.resize(*_window())
 
         before = signal.signal(signal.SIGWINCH, resized)
         try:
@@ -158,6 +156,12 @@ def _raw_terminal() -> Iterator[None]:
         _say_to_terminal("\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1006l\x1b[?2004l\x1b[0m")
         _set_title("")
         _say_to_terminal("\r\n")
+
+
+def _window() -> tuple[int, int]:
+    """Return rows and columns of this terminal; some programs that stand in for one say 0."""
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    return rows or 24, columns or 80
 
 
 def _set_title(text: str) -> None:
