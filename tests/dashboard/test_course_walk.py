@@ -1,0 +1,124 @@
+"""A course in a real browser: a student without the command line, and the instructor's view."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import Page
+from sqlalchemy import update
+
+from core.base.clock import utc_now
+from core.states import JobState
+from core.tables.jobs import Job
+from tests import chromium
+from tests.api.courses.bundle import write_bundle
+from tests.dashboard import stage as stages
+from tests.dashboard.conftest import Chrome, opened
+from tests.dashboard.stage import Stage
+from trainyard import Trainyard
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+STUDENT = "student-17"
+PAGES = (
+    "/courses",
+    "/courses/ml-lab/own",
+    "/courses/ml-lab/own/roster",
+    "/templates",
+    "/templates/{template}",
+    "/shares",
+    "/shares/template/{template}",
+)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A platform with the course of the bundle, which began three days ago, and one student."""
+    if chromium.find() is None:
+        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
+    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
+        bundle = write_bundle(tmp_path_factory.mktemp("bundle"))
+        people = bundle / "people.csv"
+        people.write_text(f"name,lab\n{STUDENT},ml-students\n")
+        with Trainyard(stage.url, stage.secrets["ada"]) as ada:
+            assert ada.courses.apply(bundle, (utc_now() - timedelta(days=3)).date()).applied
+        yield stage
+
+
+@pytest.fixture
+def student(stage: Stage, chrome: Chrome) -> Iterator[Page]:
+    yield from opened(stage, chrome, STUDENT)
+
+
+@pytest.fixture
+def instructor(stage: Stage, chrome: Chrome) -> Iterator[Page]:
+    yield from opened(stage, chrome, "ada")
+
+
+def test_a_student_starts_and_hands_in_without_the_command_line(
+    stage: Stage, student: Page, instructor: Page
+) -> None:
+    page = student
+    page.goto("/jobs")
+    page.click("nav[aria-label=Main] a:has-text('Courses')")
+    page.click("a:has-text('Your program')")
+    assert page.inner_text("h1") == "Your program"
+    assert "Start it." in page.inner_text(".reason")
+    assert page.is_disabled("button:has-text('Hand in')")
+    page.click("a.btn.primary:has-text('Start')")
+    assert "Script of ada." in page.inner_text(".reason")
+    page.click("button:has-text('Start')")
+    page.wait_for_url("**/jobs/job_*")
+    job = page.url.rpartition("/")[2]
+
+    page.goto("/courses/ml-lab/own")
+    assert "Wait for your jobs" in page.inner_text(".reason")
+    page.click("button:has-text('Hand in')")
+    assert "have not ended" in page.inner_text("main")
+    with stage.database.write() as session:
+        values = {"state": JobState.SUCCEEDED, "finished_at": utc_now()}
+        session.execute(update(Job).where(Job.id == job).values(**values))
+    page.goto("/courses/ml-lab/own")
+    page.click("button.primary:has-text('Hand in')")
+    assert "Handed in" in page.inner_text(".reason")
+    page.click("a:has-text('Your report')")
+    assert "Your program" in page.inner_text("h1")
+
+    page = instructor
+    page.goto("/courses")
+    page.click("a[aria-label='Roster of Your program']")
+    row = page.inner_text(f"tr:has-text('{STUDENT}')")
+    assert "done" in row
+    assert "program: succeeded" in row
+    with page.expect_download() as download:
+        page.click("a:has-text('CSV')")
+    text = Path(download.value.path()).read_text().splitlines()
+    assert [line.split(",")[0] for line in text] == ["name", STUDENT]
+    assert text[1].endswith(",1,1")
+
+
+def test_the_pages_are_accessible_and_fit_every_width(stage: Stage, chrome: Chrome) -> None:
+    context = chrome.new_context(
+        base_url=stage.url,
+        storage_state=stage.storage(),
+        reduced_motion="reduce",
+        bypass_csp=True,  # the checker is put in as a script
+    )
+    page = context.new_page()
+    with Trainyard(stage.url, stage.secrets["ada"]) as ada:
+        template = next(one.id for one in ada.templates.list() if one.name == "two")
+    for path in PAGES:
+        page.goto(path.replace("{template}", template))
+        for width in (360, 901, 1241, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        told = [
+            (one["id"], [node["target"] for node in one["nodes"]]) for one in found["violations"]
+        ]
+        assert told == [], path
+    context.close()
