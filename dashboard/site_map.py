@@ -100,6 +100,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("POST", "/leases/{lease_id}/cancel", leases.cancel),
     ("GET", "/datasets", datasets.show),
     ("POST", "/datasets", datasets.upload),
+    ("POST", "/datasets/uploads/{upload_id}/delete", datasets.delete_upload),
     ("GET", "/datasets/{dataset_id}", datasets.preview),
     ("POST", "/datasets/{dataset_id}/delete", datasets.delete),
     ("GET", "/models", models.show_all),

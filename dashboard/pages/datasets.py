@@ -8,9 +8,10 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.sent_file import read_sent_file
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import Dataset, DatasetRows, RowPreview, Tokenizer
+from trainyard.views import Dataset, DatasetRows, RowPreview, Tokenizer, Upload
 
 ANSWERED = (403, 404, 409)
+MOST_UPLOADS = 20  # listed; `trainyard uploads list` has all
 UPLOAD_ANSWERED = (400, *ANSWERED, 413, 422, 507)
 
 
@@ -70,15 +71,27 @@ async def preview(viewer: Viewer) -> Response:
     return render("dataset.html", context)
 
 
+async def delete_upload(viewer: Viewer) -> Response:
+    """Delete an upload that was broken off."""
+    try:
+        await viewer.call("DELETE", f"/v1/uploads/{viewer.part('upload_id')}")
+    except ApiProblem as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, refused)
+    return redirect("/datasets")
+
+
 async def _page(viewer: Viewer, refused: ApiProblem | None) -> Response:
-    me, (datasets, has_more) = await asyncio.gather(
-        viewer.me(), viewer.page(Dataset, "/v1/datasets")
+    me, (datasets, has_more), (uploads, _) = await asyncio.gather(
+        viewer.me(), viewer.page(Dataset, "/v1/datasets"), viewer.page(Upload, "/v1/uploads")
     )
     context = {
         "me": me,
         "section": "datasets",
         "datasets": datasets,
         "has_more": has_more,
+        "uploads": [upload for upload in uploads if upload.format != "file"][:MOST_UPLOADS],
         "refused": refused,
     }
     return render("datasets.html", context, status=refused.status if refused else 200)

@@ -42,7 +42,7 @@ def api() -> FakeApi:
     """Ada is signed in and has nothing yet."""
     fake = FakeApi()
     fake.put("/v1/me", me())
-    for path in ("jobs", "nodes", "leases", "datasets", "tokens", "sessions"):
+    for path in ("jobs", "nodes", "leases", "datasets", "uploads", "tokens", "sessions"):
         fake.put(f"/v1/{path}", [])
     for path in ("studies", "agendas", "templates"):
         fake.put(f"/v1/{path}", [])

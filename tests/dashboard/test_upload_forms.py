@@ -86,6 +86,9 @@ def test_a_broken_upload_goes_on_and_so_does_one_after_a_reload(
 
     page.unroute_all()
     page.reload()
+    expect(page.locator("[data-broken-off]")).to_contain_text(
+        re.compile(r"large-corpus\.txt\s+16\.0\s?MiB of 20\.0")
+    )
     again = Connection(page, breaks=set())
     page.set_input_files("#file", file)
     with page.expect_navigation():
@@ -95,6 +98,7 @@ def test_a_broken_upload_goes_on_and_so_does_one_after_a_reload(
     made = api.get("/v1/datasets/large-corpus").json()
     assert (made["size"], made["format"]) == (20 * MIB, "text")
     assert api.get("/v1/uploads").json()["data"] == []
+    expect(page.locator("[data-broken-off]")).to_have_count(0)
     chrome.forgive(BROKEN)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from api.files.schemas import DatasetRows, DatasetView, ModelView, TokenizerView
+from api.files.schemas import DatasetRows, DatasetView, ModelView, TokenizerView, UploadView
 from api.sharing.schemas import ShareView
 from tests.dashboard.fake_api import FakeApi, refusal, view
 
@@ -149,3 +149,21 @@ def test_a_thing_is_shared_by_form_and_ended_by_button(api: FakeApi, page: TestC
     api.put("/v1/shares/share_01", None, method="DELETE")
     page.post(f"/shares/model/{MODEL}/share_01/end", follow_redirects=False)
     assert api.sent("DELETE", "/v1/shares/share_01")
+
+
+def test_what_was_broken_off_is_listed_and_can_be_deleted(api: FakeApi, page: TestClient) -> None:
+    fields = {"path": "a.jsonl", "format": "jsonl", "size": 4 << 20, "received": 3 << 20}
+    broken = view(UploadView, {"id": "up_01", **fields})
+    model = view(UploadView, {"id": "up_02", **fields, "path": "config.json", "format": "file"})
+    api.put("/v1/uploads", [broken, model])
+    text = page.get("/datasets").text
+    told = " ".join(re.sub(r"<[^>]+>", "", text).split())
+    assert re.search(r"a\.jsonl 3\.0\s?MiB of 4\.0\s?MiB; choose it again to go on", told)
+    assert "config.json" not in text
+    api.put("/v1/uploads/up_01", None, method="DELETE")
+    deleted = page.post("/datasets/uploads/up_01/delete")
+    assert (deleted.status_code, deleted.headers["location"]) == (303, "/datasets")
+    assert api.sent("DELETE", "/v1/uploads/up_01")
+    gone = refusal(404, "You have no unfinished upload 'up_01'.")
+    api.put("/v1/uploads/up_01", gone, method="DELETE")
+    assert "You have no unfinished upload" in page.post("/datasets/uploads/up_01/delete").text
