@@ -168,7 +168,7 @@ JOB_EDGES: dict[JobState, dict[JobState, str]] = {
     J.STOPPING: {
         J.QUEUED: "the attempt exited; the job continues later",
         J.PAUSED: "the attempt exited; its owner wants a pause",
-        J.CANCELLED: "the attempt exited; its owner wants it cancelled",
+        J.CANCELLED: "the attempt exited; its owner wants it cancelled, or a workbench is over",
         J.FAILED: "the attempt exited and is not retried, or its wall time is used up",
         J.SUCCEEDED: "the attempt finished before it was told to stop",
     },

@@ -45,6 +45,7 @@ from core.wire.messages import ExitRecord, Rendezvous
 from core.workspaces import writers
 
 QUEUED_AGAIN = "Queued again. "
+END_OF_WORKBENCH = (Outcome.LEASE_ENDED, Outcome.TIME_LIMIT)  # nobody would sit there
 BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, third such failure
 
 
@@ -167,12 +168,15 @@ def asks_for_workspace(job: Job) -> bool:
     return isinstance(spec, ProgramJobSpec) and spec.workspace
 
 
+def _is_workbench(job: Job) -> bool:
+    return isinstance(stored_spec(job.spec), WorkbenchJobSpec)
+
+
 def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: str) -> None:
     """Mark the attempt and its job as running, once the attempt has made its first step, or its
     workbench can be entered."""
     lock(session, job)
-    is_workbench = isinstance(stored_spec(job.spec), WorkbenchJobSpec)
-    message = "The workbench is open." if is_workbench else "Training."
+    message = "The workbench is open." if _is_workbench(job) else "Training."
     if attempt.state is AttemptState.ASSIGNED:
         start(session, attempt, now=now, actor=actor)
     advance(
@@ -380,6 +384,12 @@ def conclude(
         message = (
             f"{message.removeprefix(QUEUED_AGAIN)} A job with allow_oom has one attempt. Clone it "
             "to try again."
+        )
+    if outcome in END_OF_WORKBENCH and after is not JobState.PAUSED and _is_workbench(job):
+        after, reason_code = JobState.CANCELLED, outcome
+        message = (
+            f"{message.removeprefix(QUEUED_AGAIN)} A workbench is over then, and does not start "
+            "again by itself. Its owner's workspace is kept."
         )
     if after in TERMINAL_JOB:
         changes["finished_at"] = now

@@ -11,7 +11,7 @@ from core.spec.workbench import Workbench
 from core.wire.frames import Kind, unpack
 from core.wire.messages import Orders
 from tests.api.conftest import World
-from tests.api.shapes import heartbeat, job_spec, place
+from tests.api.shapes import exit_record, heartbeat, job_spec, place
 
 pytestmark = pytest.mark.db
 SPEC = {
@@ -102,6 +102,30 @@ def test_its_node_is_ordered_to_start_it_and_holds_the_tunnel_of_no_other(world:
     assert refusal(world.node, f"/v1/node/workbenches/{job}/2/tunnel") == 404
     with world.node.websocket_connect(tunnel) as held:
         assert unpack(held.receive_bytes()).kind is Kind.HELLO
+
+
+@pytest.mark.parametrize("outcome", ["lease_ended", "time_limit"])
+def test_it_is_over_with_its_time_and_does_not_start_again_with_nobody_there(
+    world: World, outcome: str
+) -> None:
+    job = world.ann.post("/v1/jobs", json=SPEC).json()["id"]
+    assert place(world.database, job) == 1
+    seen = {"job_id": job, "epoch": 1}
+    for observed in (
+        {**seen, "phase": "running"},
+        *([{**seen, "phase": "stopping"}] if outcome == "time_limit" else []),
+        {
+            **seen,
+            "phase": "exited",
+            "exit": exit_record(job, outcome=outcome, reason="Its time is over.", result=None),
+        },
+    ):
+        world.node.post("/v1/node/heartbeat", json=heartbeat(observed)).raise_for_status()
+    found = world.ann.get(f"/v1/jobs/{job}").json()
+    assert (found["state"], found["reason_code"]) == ("cancelled", outcome)
+    assert "workspace is kept" in found["reason"]
+    assert "Queued again" not in found["reason"]
+    assert world.ann.get("/v1/workbenches").json()["data"] == []
 
 
 def test_a_program_is_not_asked_for_a_profile(world: World) -> None:
