@@ -6,7 +6,7 @@ way has deleted a part and recorded all of that part. `core.jobs.retention` deci
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -55,7 +55,9 @@ from core.tables.jobs import Attempt, Job, JobInput
 from core.tables.notices import Notice
 from core.tables.scripts import CodeArchive
 from core.tables.telemetry import LogChunk, MetricChunk
+from core.tables.templates import Template
 from core.tables.workspaces import WorkspaceSnapshot
+from core.templates.template import scripts_in
 from core.transitions import note
 from core.workspaces import snapshots
 
@@ -139,12 +141,14 @@ class Retention:
         """Delete the archives that no job has used for `keep_code_days`; audit their number."""
         if not self.settings.keep_code_days:
             return
-        unused = _unused_code(now - timedelta(days=self.settings.keep_code_days))
+        since = now - timedelta(days=self.settings.keep_code_days)
         with self.database.read() as session:
+            unused = _unused_code(since, needed=code_of_templates(session))
             owners = session.scalars(select(CodeArchive.user_id).where(unused).distinct()).all()
         for user_id in owners:
             with self._write(now) as session:
                 lock_user(session, user_id)  # a job submitted with it meanwhile keeps it
+                unused = _unused_code(since, needed=code_of_templates(session))
                 mine = CodeArchive.user_id == user_id
                 archives = _changed(session, delete(CodeArchive).where(mine, unused))
                 if archives:
@@ -312,6 +316,12 @@ def drop_checkpoint(session: Session, one: Surplus, *, now: datetime) -> None:
     )
 
 
+def code_of_templates(session: Session) -> set[str]:
+    """Return the hashes of the archives of code that templates start."""
+    specs = session.scalars(select(Template.spec).where(Template.deleted_at.is_(None)))
+    return {str(script.get("code")) for spec in specs for script in scripts_in(spec)}
+
+
 def named_files(session: Session) -> set[str]:
     """Return the hashes of all files that something still needs."""
     waiting = Job.state.not_in(TERMINAL_JOB)
@@ -411,15 +421,15 @@ def _checkpoints_of_ended(session: Session) -> list[StoredCheckpoint]:
     ]
 
 
-def _unused_code(since: datetime) -> ColumnElement[bool]:
+def _unused_code(since: datetime, *, needed: Collection[str]) -> ColumnElement[bool]:
     """Return a condition: an archive was last uploaded by `since`, and no job of its owner that
-    uses it is waiting, live or ended after `since`."""
+    uses it is waiting, live or ended after `since`; and no template needs it."""
     used = exists().where(
         Job.user_id == CodeArchive.user_id,
         Job.code_sha256 == CodeArchive.sha256,
         or_(Job.state.not_in(TERMINAL_JOB), Job.finished_at > since),
     )
-    return and_(CodeArchive.created_at <= since, ~used)
+    return and_(CodeArchive.created_at <= since, ~used, CodeArchive.sha256.not_in(needed))
 
 
 def _unnamed_since(cutoff: datetime) -> ColumnElement[bool]:

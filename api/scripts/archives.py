@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from api.files import resumable
 from api.files import store as storage
+from api.files.retention import code_of_templates
 from api.files.schemas import NewCode
 from api.files.storage_use import require_room
 from api.files.store import SealedFile, StoreEntry
@@ -63,6 +64,11 @@ def delete_code(session: Session, _: Bells, sha256: str, person: Person) -> None
         raise Conflict(
             f"Jobs that have not ended need this code: {in_words(needed)}. Cancel them, "
             "or wait for their end.",
+            code="code_in_use",
+        )
+    if sha256 in code_of_templates(session):
+        raise Conflict(
+            "A template starts this code. Delete the template first, or keep it with other code.",
             code="code_in_use",
         )
     session.delete(archive)

@@ -1,13 +1,16 @@
 """Templates over the API: kept, shared, filled, started; a locked field is refused by name."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from core.base.clock import utc_now
 from core.tables.templates import TemplateStart
 from tests.api.agendas.test_agendas import lease
 from tests.api.conftest import World
+from tests.api.files.test_retention import retention
 from tests.api.scripts.test_scripts import packed
 from tests.api.shapes import job_spec
 
@@ -117,3 +120,22 @@ def test_the_same_name_is_the_next_version_and_a_wrong_spec_is_refused(world: Wo
     assert world.ann.delete("/v1/templates/own").status_code == 204
     assert world.ann.get("/v1/templates/own").status_code == 404
     assert keep(world, name="own").json()["version"] == 1
+
+
+def test_the_code_of_a_template_stays_as_long_as_the_template(world: World) -> None:
+    code = world.ann.post("/v1/code", content=packed({"train.py": "1"}), headers=ZIP).json()
+    other = world.ann.post("/v1/code", content=packed({"train.py": "2"}), headers=ZIP).json()
+    script = {
+        "name": "mine",
+        "script": {"entry": "train.py", "code": code["sha256"]},
+        "resources": {"ranks_per_node": 1, "wall_time": "5min"},
+    }
+    assert keep(world, name="lab-3", spec=script, open=[]).status_code == 201
+    path = f"/v1/code/{code['sha256']}"
+    refused = world.ann.delete(path)
+    assert (refused.status_code, refused.json()["code"]) == (409, "code_in_use")
+    assert retention(world).run(utc_now() + timedelta(days=900))
+    assert world.ann.get(path).status_code == 200
+    assert world.ann.get(f"/v1/code/{other['sha256']}").status_code == 404
+    assert world.ann.delete("/v1/templates/lab-3").status_code == 204
+    assert world.ann.delete(path).status_code == 204
