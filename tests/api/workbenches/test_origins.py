@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +24,19 @@ from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.tables.workbenches import WorkbenchPass
 from core.wire.frames import Kind, pack, unpack
-from tests.api.conftest import World
+from tests.api.conftest import NOWHERE, World
 from tests.api.shapes import heartbeat, job_spec, place
 
 pytestmark = pytest.mark.db
 DOMAIN = "localhost:8471"
 SPEC = {"name": "lab", "workbench": {"kind": "jupyter"}, "resources": {"wall_time": "50min"}}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+def settings(sqlite_url: str, tmp_path: Path) -> ApiSettings:
+    """On one database: what depends on its kind is in test_passes.py."""
+    return ApiSettings(database_url=sqlite_url, redis_url=NOWHERE, store=tmp_path / "store")
 
 
 class Program:
