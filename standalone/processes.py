@@ -23,6 +23,12 @@ FIRST_PORT, PORTS_TRIED = 8471, 50
 BACKLOG = 2048
 READY_DEADLINE_S = 60.0
 LOOK_EVERY_S = 0.05
+ON_CPU = {
+    # A worker that finds no GPU offers its CPU slots, which such a torch can use.
+    "CUDA_VISIBLE_DEVICES": "",
+    # A machine that is no GPU node has other work: it gets the memory of an idle launcher back.
+    "TRAINYARD_WARM_RESTS_AFTER_MIN": os.environ.get("TRAINYARD_WARM_RESTS_AFTER_MIN", "10"),
+}
 MAINS: dict[str, Callable[[], object]] = {
     "api": api,
     "scheduler": scheduler,
@@ -130,8 +136,7 @@ def describe(data: DataDirectory, listener: socket.socket, *, forked: bool = Fal
                 "TRAINYARD_API_URL": url,
                 "TRAINYARD_REDIS_URL": redis_url,
                 "TRAINYARD_DATA": str(data.node),
-                # A worker that finds no GPU offers its CPU slots, which such a torch can use.
-                **({"CUDA_VISIBLE_DEVICES": ""} if torch_lacks_cuda() else {}),
+                **(ON_CPU if torch_lacks_cuda() else {}),
             },
         ),
         url=url,

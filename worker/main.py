@@ -135,7 +135,11 @@ def work(
 
     wake = tasks.rung
     spool_nudge, keep_nudge, workspace_nudge = (threading.Event() for _ in range(3))
-    spawners = Spawners(trainer, warm_allowed=settings.warm_launcher)
+    spawners = Spawners(
+        trainer,
+        warm_allowed=settings.warm_launcher,
+        warm_rests_after_s=60 * settings.warm_rests_after_min,
+    )
     actor = Actor(
         folder,
         identity.name,

@@ -1,5 +1,6 @@
 """Settings: environment variables TRAINYARD_*, one class per process, read once in its main()."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -173,6 +174,8 @@ class WorkerSettings(_Settings):
     """Address at which other nodes reach this one; by default the one that leads to the API."""
     warm_launcher: bool = True
     """True to keep a process that has imported torch and forks ranks."""
+    warm_rests_after_min: float = Field(default=math.inf, gt=0)
+    """Minutes without an attempt after which that process ends, until the next attempt."""
     sandbox: Literal["auto", "bubblewrap", "namespaces", "none"] = "auto"
     """Sandbox of a user's script. auto: the first that works. none: no script runs here."""
     sharing: Literal["full", "recipes", "none"] = "full"

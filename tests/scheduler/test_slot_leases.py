@@ -151,8 +151,8 @@ def test_a_job_starts_beside_others_only_where_the_node_keeps_it_apart(
 ) -> None:
     node = world.node(class_name="cpu8", sharing=sharing)
     part = world.book(node, at(11), 1, num_slots=2)
-    asked = {"code_sha256": world.file()} if script else {}
-    job = world.job(lease=part, ranks=2, **asked)
+    queue = world.program if script else world.job
+    job = queue(lease=part, ranks=2)
     kept_apart = sharing is Sharing.FULL or (sharing is Sharing.RECIPES and not script)
     assert go(world, 11) == ([job] if kept_apart else [])
     if kept_apart:
@@ -169,8 +169,8 @@ def test_a_job_starts_beside_others_only_where_the_node_keeps_it_apart(
 def test_a_whole_node_is_nobody_else_s_whatever_it_can_keep_apart(world: World) -> None:
     node = world.node(class_name="cpu8", sharing=Sharing.NONE)
     whole, all_slots = world.book(node, at(11), 1), world.book(node, at(12), 1, num_slots=8)
-    first = world.job(lease=whole, ranks=2, code_sha256=world.file())
-    second = world.job(lease=all_slots, ranks=2, code_sha256=world.file())
+    first = world.program(lease=whole, ranks=2)
+    second = world.program(lease=all_slots, ranks=2)
     assert go(world, 11) == [first]
     world.runs(first)
     go(world, 11, 55)

@@ -1,19 +1,16 @@
 """Who gets a workspace: one attempt at a time, and the next one waits for the last snapshot."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from core.database.database import Database
-from core.spec.script import Script, plan_script
-from core.spec.spec import ScriptJobSpec
 from core.states import Outcome
 from core.tables.jobs import Event
 from core.tables.kinds import WorkspaceAccess
 from core.workspaces.writers import PATIENCE
-from tests.scheduler.world import CPU8, World
+from tests.scheduler.world import World
 
 pytestmark = pytest.mark.db
 
@@ -23,18 +20,6 @@ def world(database: Database) -> World:
     return World(database)
 
 
-def program(world: World, *, nodes: int = 1, **changes: Any) -> str:
-    """A queued program that brings its owner's workspace; its id."""
-    script = Script(entry="train.py", code="c" * 64)
-    resources = {"nodes": nodes, "ranks_per_node": 1, "wall_time": "20min"}
-    spec = ScriptJobSpec.model_validate(
-        {"name": "mine", "script": script, "workspace": True, "resources": resources}
-    )
-    plan = plan_script(script, nodes=nodes, ranks_per_node=1, hardware=CPU8)
-    documents = {"spec": spec.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
-    return world.job(ranks=1, nodes=nodes, **documents, **changes)
-
-
 def access(world: World, job_id: str) -> WorkspaceAccess | None:
     return world.attempt(job_id).workspace_access
 
@@ -42,7 +27,7 @@ def access(world: World, job_id: str) -> WorkspaceAccess | None:
 def test_the_first_program_writes_and_others_of_its_owner_read(world: World) -> None:
     for name in ("north-01", "north-02", "north-03"):
         world.node(name)
-    first, second, of_bob = program(world), program(world), program(world, user="bob")
+    first, second, of_bob = world.program(), world.program(), world.program(user="bob")
     assert {first, second, of_bob} == {*world.cycle(), *world.cycle()}
     assert [access(world, job_id) for job_id in (first, second, of_bob)] == [
         WorkspaceAccess.WRITE,
@@ -55,10 +40,10 @@ def test_the_first_program_writes_and_others_of_its_owner_read(world: World) -> 
 
 def test_the_next_program_waits_for_the_last_snapshot_of_the_one_before(world: World) -> None:
     world.node()
-    first = program(world)
+    first = world.program()
     world.cycle()
     world.exits(first, kept=False)
-    second = program(world)
+    second = world.program()
     assert world.cycle() == []
     job = world.get_job(second)
     assert job.reason_code == "saving"
@@ -70,10 +55,10 @@ def test_the_next_program_waits_for_the_last_snapshot_of_the_one_before(world: W
 
 def test_a_snapshot_that_never_comes_holds_nobody_up_for_ever(world: World) -> None:
     world.node()
-    first = program(world)
+    first = world.program()
     world.cycle()
     world.exits(first, kept=False)
-    second = program(world)
+    second = world.program()
     world.now += PATIENCE - timedelta(seconds=30)
     world.report()
     assert world.cycle() == []
@@ -85,7 +70,7 @@ def test_a_snapshot_that_never_comes_holds_nobody_up_for_ever(world: World) -> N
 
 def test_a_program_that_is_stopped_gets_its_workspace_again(world: World) -> None:
     world.node()
-    job_id = program(world)
+    job_id = world.program()
     world.cycle()
     world.exits(job_id, Outcome.PREEMPTED, kept=True)
     assert world.cycle() == [job_id]
@@ -96,7 +81,7 @@ def test_a_program_that_is_stopped_gets_its_workspace_again(world: World) -> Non
 def test_on_two_nodes_the_first_one_writes_and_an_event_says_so(world: World) -> None:
     world.node("north-01")
     world.node("north-02")
-    job_id = program(world, nodes=2)
+    job_id = world.program(nodes=2)
     assert world.cycle() == [job_id]
     assert access(world, job_id) is WorkspaceAccess.WRITE
     with world.database.read() as session:

@@ -16,7 +16,8 @@ from core.leases.active_policies import fingerprint
 from core.leases.appointments import NoShow
 from core.leases.leases import Terms
 from core.policy.document import load
-from core.spec.spec import JobSpec
+from core.spec.script import Script, plan_script
+from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import (
     LIVE_ATTEMPT,
     Desired,
@@ -243,6 +244,25 @@ class World:
                 session, job, now=self.now, reason_code="submitted", message="Submitted.", actor="t"
             )
             return job.id
+
+    def program(
+        self, *, ranks: int = 1, nodes: int = 1, lease: str | None = None, **changes: Any
+    ) -> str:
+        """A queued program that brings its owner's workspace; its id."""
+        script = Script(entry="train.py", code="c" * 64)
+        resources = {"nodes": nodes, "ranks_per_node": ranks, "wall_time": "20min"}
+        spec = ScriptJobSpec.model_validate(
+            {
+                "name": "mine",
+                "script": script,
+                "workspace": True,
+                "resources": resources,
+                "lease": lease,
+            }
+        )
+        planned = plan_script(script, nodes=nodes, ranks_per_node=ranks, hardware=CPU8)
+        documents = {"spec": spec.model_dump(mode="json"), "plan": planned.model_dump(mode="json")}
+        return self.job(ranks=ranks, nodes=nodes, lease=lease, **documents, **changes)
 
     def file(self) -> str:
         """A stored file, such as the code of a script; its hash."""

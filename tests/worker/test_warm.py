@@ -114,6 +114,20 @@ def test_torchrun_takes_the_place_of_a_warm_process_that_cannot_fork() -> None:
         silent.close()
 
 
+def test_a_warm_process_rests_while_no_attempt_comes() -> None:
+    spawners = Spawners("fake_trainer", warm_allowed=True, warm_rests_after_s=60)
+    try:
+        spawners.keep_ready()
+        assert spawners.is_running(Launcher.WARM)
+        spawners.wanted_at -= 61
+        spawners.keep_ready()
+        assert not spawners.is_running(Launcher.WARM)
+        assert spawners.choose(Launcher.AUTO, spawns=0) == (Launcher.WARM, "")
+        assert spawners.is_running(Launcher.WARM)
+    finally:
+        spawners.close()
+
+
 def test_compiled_kernels_are_kept_while_a_training_is_here_and_trimmed_as_datasets_are(
     api: FakeApi, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Two child processes of the agent that fork shims: the plain one and the warm one."""
 
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -96,6 +97,8 @@ class Spawners:
     trainer: str
     warm_allowed: bool
     """False if the worker's settings switch the warm launcher off."""
+    warm_rests_after_s: float = math.inf
+    """Seconds without an attempt after which the warm process ends, until the next attempt."""
     plain: Spawner = field(init=False)
     warm: Spawner = field(init=False)
     warm_deaths: int = 0
@@ -103,6 +106,8 @@ class Spawners:
     """Reason why the warm process ended itself instead of forking."""
     code: str = ""
     code_checked_at: float = 0.0
+    wanted_at: float = field(default_factory=time.monotonic)
+    """Time of the last attempt, or of the worker's start."""
 
     def __post_init__(self) -> None:
         environment = clean_environment(os.environ)
@@ -130,6 +135,9 @@ class Spawners:
                     log.info("warm_launcher_renewed", reason="the code has changed")
                 self.code, self.warm_deaths, self.risk = code, 0, None
                 self.warm.close()
+        if now - self.wanted_at > self.warm_rests_after_s:
+            self.warm.close()
+            return
         if self.warm.process is not None and not self.warm.is_running():
             self._bury(self.warm.process.returncode)
         if self.warm.process is None and not self._why_not_warm():
@@ -142,6 +150,7 @@ class Spawners:
         """
         if asked is Launcher.TORCHRUN:
             return Choice(Launcher.TORCHRUN)
+        self.wanted_at = time.monotonic()
         self.keep_ready()
         reason = self._why_not_warm()
         if not reason and spawns >= MAX_WARM_SPAWNS:

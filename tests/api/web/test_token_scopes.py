@@ -87,7 +87,7 @@ def test_a_token_gets_in_where_its_scopes_let_it_and_nowhere_else(world: World) 
                 continue
             problem = answer.json()
             assert (answer.status_code, problem["code"]) == (403, "missing_scope"), path
-            assert f"the scope {needed};" in problem["detail"]
+            assert f"the scope {needed};" in problem["detail"], f"{method} {path} {scope}"
             assert f'scope="{needed}"' in answer.headers["www-authenticate"]
             asked += 1
     assert asked > 150
