@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str | None:
+    if item.get_closest_marker("xdist_group"):
+        return None  # it has its own
     if item.get_closest_marker("gloo"):
         return "platform" if PLATFORM in item.path.parents else "ranks"
     if item.get_closest_marker("browser"):

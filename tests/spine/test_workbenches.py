@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx2
 import pytest
 from playwright.sync_api import expect, sync_playwright
 from websockets.exceptions import InvalidStatus
@@ -52,6 +53,15 @@ def job(platform: Running) -> str:
     """A terminal that runs."""
     with platform.http() as client:
         return start(client)
+
+
+def end_all(client: httpx2.Client) -> None:
+    """End all workbenches, and wait until what they kept is there."""
+    left = [one["id"] for one in client.get("/v1/workbenches").raise_for_status().json()["data"]]
+    for one in left:
+        client.post(f"/v1/jobs/{one}/cancel").raise_for_status()
+    for one in left:
+        wait_for(lambda one=one: get(client, one)["state"] == "cancelled", what="its end")
 
 
 @contextmanager
@@ -338,6 +348,7 @@ def test_a_notebook_runs_in_the_browser_and_what_was_typed_last_is_kept(
     if why := why_not_installed() or ("" if chromium.find() else "there is no Chromium here"):
         pytest.skip(why)
     with platform.http() as client:
+        end_all(client)  # the only one that is there writes to the workspace
         notebook = start(client, kind="jupyter")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium.find())
