@@ -184,7 +184,7 @@ def is_named(child: psutil.Process, name: str) -> bool:
     """Whether a child of `up` is its valkey, api, scheduler or worker."""
     if name == "valkey":
         return any("valkey.sock" in part for part in child.cmdline())
-    return bool(child.name() == f"ty-{name}")
+    return child.name() == f"ty-{name}" and child.status() != psutil.STATUS_ZOMBIE
 
 
 @contextmanager
