@@ -34,7 +34,9 @@ from api.jobs import routes as jobs
 from api.jobs import routes_checkpoints as checkpoints
 from api.jobs import routes_layout as job_layout
 from api.jobs import routes_plan_accuracy as plan_accuracy
+from api.jobs import routes_submission as submission
 from api.jobs.plan_cache import PlanCache
+from api.jobs.queueing import Submissions
 from api.jobs.routes_plan_accuracy import keep_learning
 from api.leases import routes as leases
 from api.leases import routes_calendars as calendars
@@ -101,6 +103,7 @@ LONGEST_STATEMENT_S = 20.0  # whoever asked has given up by then
 
 ROUTERS = (
     plan_accuracy.router,
+    submission.router,
     jobs.router,
     metrics.router,
     comparison.router,
@@ -182,6 +185,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         audience,
         plans,
         tunnels,
+        Submissions(),
         Openings(),
         Forecasts(),
     ]

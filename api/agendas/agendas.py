@@ -19,8 +19,8 @@ from api.agendas.agenda_views import (
 )
 from api.agendas.schemas import AgendaView, NewAgenda
 from api.files.storage_use import require_room
+from api.jobs.queueing import check_queue, insert_jobs, job_rows
 from api.jobs.steering import want
-from api.jobs.submission import check_queue, insert_job
 from api.web.bells import Bells
 from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
@@ -153,10 +153,15 @@ def _insert(
     )
     session.add(row)
     session.flush()
-    for position, entry in enumerate(entries):
-        job = insert_job(session, entry.planned, entry.chosen, owner=owner, now=now)
-        values = {"job_id": job.id, "agenda_id": row.id, "position": position}
-        session.execute(insert(AgendaJob).values(**values))
+    jobs = [
+        job_rows(session, entry.planned, entry.chosen, owner=owner, now=now) for entry in entries
+    ]
+    insert_jobs(session, jobs)
+    positions = [
+        {"job_id": job.view.id, "agenda_id": row.id, "position": position}
+        for position, job in enumerate(jobs)
+    ]
+    session.execute(insert(AgendaJob), positions)
     return row.id
 
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy import ColumnElement, false, or_
 
-from api.jobs import job_events, steering, submission
+from api.jobs import job_events, steering
 from api.jobs.inputs import fetch_seconds
+from api.jobs.job_answer import answer
 from api.jobs.job_order import JobOrder, in_order
 from api.jobs.job_views import (
     JOBS_WITH_CONTEXT,
@@ -19,29 +20,27 @@ from api.jobs.job_views import (
 )
 from api.jobs.plan_cache import PlanCache
 from api.jobs.plan_views import plan_view
+from api.jobs.queueing import plan_new, queue
 from api.jobs.schemas import AttemptView, JobView, PlanView
-from api.jobs.spec_body import JOB_BODY, PLAN_BODY, SpecBody
+from api.jobs.spec_body import PLAN_BODY, SpecBody
 from api.jobs.submission import (
-    laid_over,
     overridden,
     plan_job,
     read_spec,
-    require_runnable,
 )
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey, KeyedRequest, keyed
+from api.web.idempotency import IdempotencyKey, keyed
 from api.web.identity import Person
 from api.web.owners import Whose, of_whom
 from api.web.paging import cut
 from api.web.process import Process, ProcessDep
-from api.web.rate_limits import LimitState
 from api.web.schemas import EventView, Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.ids import IdKind
-from core.base.strict_text import Json, SpecText, parse
+from core.base.strict_text import Json, SpecText
 from core.leases.adjacent import stopped_with
-from core.spec.spec import AnyJobSpec, ProgramJobSpec
+from core.spec.spec import ProgramJobSpec
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.leases import Lease
@@ -52,42 +51,6 @@ from core.workspaces import writers
 LEAST_OF_ID = 4  # characters, so that a search for a word finds no ids by chance
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-
-@router.post(
-    "", status_code=201, response_model=JobView, openapi_extra=JOB_BODY, summary="Submit a job"
-)
-def create_job(
-    body: SpecBody,
-    person: SignedIn,
-    process: ProcessDep,
-    changes: Annotated[
-        PlainText | None,
-        Query(
-            description="Fields that replace those of the body, as a JSON object; null "
-            "removes a field."
-        ),
-    ] = None,
-    key: IdempotencyKey = None,
-) -> Response:
-    """Queue a training job. The body is a job as JSON or YAML.
-
-    The job is planned first. If it cannot run anywhere it is refused, with every reason.
-    """
-    text, raw = body
-    if changes is not None:
-        over = changes.encode()
-        text, raw = laid_over(text, parse(over, "application/json").value), raw + over
-    spec = read_spec(text)
-    standing = process.limits.count_submission(person.id)
-    job = _submit(
-        process,
-        person,
-        spec,
-        sent=keyed(person, key, "/v1/jobs", raw),
-        cloned_from=None,
-    )
-    return _answer(job, 201, standing)
 
 
 @router.post("/plan", response_model=PlanView, openapi_extra=PLAN_BODY, summary="Plan a job")
@@ -163,7 +126,7 @@ def _has_in_id(text: str) -> ColumnElement[bool]:
 def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Return a job: its state with the reason, plan, progress and result."""
     with process.read() as session:
-        return _answer(show_job(session, job_id, person), 200)
+        return answer(show_job(session, job_id, person), 200)
 
 
 @router.post("/{job_id}/cancel", summary="Cancel a job")
@@ -230,14 +193,10 @@ def clone_job(
     )
     spec = read_spec(SpecText(value=merged, lines={}))
     standing = process.limits.count_submission(person.id)
-    job = _submit(
-        process,
-        person,
-        spec,
-        sent=sent,
-        cloned_from=original.id,
-    )
-    return _answer(job, 201, standing)
+    with process.read() as session:
+        new = plan_new(session, process, person, spec, sent, cloned_from=original.id)
+    job = queue(process, new)
+    return answer(job, 201, standing)
 
 
 @router.get("/{job_id}/events", summary="List a job's events")
@@ -261,30 +220,6 @@ def list_attempts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> P
         return Page[AttemptView](data=list(attempt_views(session, job)))
 
 
-def _submit(
-    process: Process,
-    person: Person,
-    spec: AnyJobSpec,
-    *,
-    sent: KeyedRequest,
-    cloned_from: str | None,
-) -> JobView:
-    with process.read() as session:
-        planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
-    chosen = require_runnable(planned)
-    now = utc_now()
-    return process.transact(
-        submission.submit,
-        process,
-        person,
-        sent,
-        cloned_from,
-        planned=planned,
-        chosen=chosen,
-        now=now,
-    )
-
-
 def _request(process: Process, job_id: str, person: Person, action: RequestAction) -> JobView:
     return process.transact(steering.ask, job_id, person, action)
 
@@ -295,14 +230,3 @@ def _unwrapped(text: SpecText) -> SpecText:
         lines = {path[1:]: line for path, line in text.lines.items() if len(path) > 1}
         return SpecText(value=inner, lines=lines)
     return text
-
-
-def _answer(view: JobView, status: int, standing: LimitState | None = None) -> Response:
-    """Return the view unchanged; to validate it a second time would cost as much as the
-    database."""
-    return Response(
-        view.model_dump_json(),
-        status_code=status,
-        media_type="application/json",
-        headers=standing.headers if standing else None,
-    )

@@ -1,40 +1,26 @@
-"""Submission of a job, from its text to the queue: read, plan, then write in one short
-transaction."""
+"""Reading and planning of a job, from its text to the plan that it gets: everything before
+`api.jobs.queueing` writes it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.files.owned import find_readable
-from api.files.storage_use import require_room
-from api.jobs.forks import find_fork, insert_fork
+from api.jobs.forks import find_fork
 from api.jobs.inputs import (
     ResolvedInput,
     find_mixture,
-    input_view,
-    insert_inputs,
     resolve_inputs,
 )
-from api.jobs.job_views import (
-    show_job,
-)
 from api.jobs.plan_cache import PlanCache, PlanOnClass, classes_on_offer
-from api.jobs.schemas import JobView
 from api.nodes.network_lists import ceilings_of, granted_hosts
-from api.web.bells import Bells
 from api.web.errors import InvalidRequest, validation_items
-from api.web.idempotency import KeyedRequest
-from api.web.identity import Person
-from api.web.process import Process
 from api.web.schemas import ProblemItem
-from core.base import tracing
-from core.base.errors import BadRequest, TooMany
-from core.base.ids import IdKind, new_id
+from core.base.errors import BadRequest
 from core.base.strict_text import Json, SpecText
 from core.leases.neighbours import why_not_beside_others
 from core.policy.grid import usable_end
@@ -50,24 +36,17 @@ from core.spec.spec import (
     may_start,
     read_job_spec,
 )
-from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState, LeaseState
+from core.states import LeaseState
 from core.tables.files import Dataset, Model, Tokenizer
-from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.scripts import CodeArchive, Secret
-from core.transitions import enter_job
 from strategies.plan.built_in.datasets import BUILT_IN
 from strategies.plan.hugging_face.hf_config import differences, parse_config
 from strategies.plan.planner import DOES_NOT_FIT, Plan
 from strategies.plan.spec import HUB, FrozenDtype, ModelName
 
 OWN_SCRIPT = ("command", "entrypoint")
-OPEN_JOBS = (  # built once, as each submission asks it
-    select(func.count())
-    .select_from(Job)
-    .where(Job.user_id == bindparam("user_id"), Job.state.in_(LIVE_JOB + WAITING_JOB))
-)
 
 
 @dataclass(frozen=True)
@@ -218,117 +197,6 @@ def require_runnable(planned: PlannedSpec) -> PlanOnClass:
             "submit --allow-oom).",
         )
     raise InvalidRequest(items, code="cannot_run")
-
-
-def insert_job(
-    session: Session,
-    planned: PlannedSpec,
-    chosen: PlanOnClass,
-    *,
-    owner: Person,
-    cloned_from: str | None = None,
-    study: str | None = None,
-    now: datetime,
-) -> JobView:
-    """Queue the job. The caller writes the rows of a study or an agenda."""
-    spec = planned.spec
-    inputs: Sequence[ResolvedInput] = ()
-    if isinstance(spec, ScriptJobSpec):  # what it names may have been deleted meanwhile
-        require_code(session, spec, user_id=owner.id)
-    if isinstance(spec, ProgramJobSpec):
-        inputs = resolve_inputs(session, spec, user_id=owner.id)
-    fork = None
-    if isinstance(spec, JobSpec):
-        inputs = find_mixture(session, spec, user_id=owner.id)
-        fork = find_fork(session, spec, user_id=owner.id)
-    steps = spec.training.steps if isinstance(spec, JobSpec) else 0
-    values: dict[str, Any] = {
-        "id": new_id(IdKind.JOB),
-        "user_id": owner.id,
-        "name": spec.name,
-        "spec": spec.model_dump(mode="json"),
-        "plan": chosen.document,
-        "dataset_id": planned.dataset_id,
-        "model_id": planned.model_id,
-        "tokenizer_id": planned.tokenizer_id,
-        "code_sha256": spec.script.code if isinstance(spec, ScriptJobSpec) else None,
-        "lease_id": next(iter(spec.named_leases), None),
-        "cloned_from": cloned_from,
-        "traceparent": tracing.here(),
-        "state": JobState.QUEUED,
-        "desired": Desired.RUN,
-        "epoch": 0,
-        "reason_code": ReasonCode.SUBMITTED,
-        "reason": "Submitted; waiting for the scheduler's next cycle.",
-        "wall_time_s": spec.resources.wall_time,
-        "used_s": 0,
-        "infrastructure_failures": 0,
-        "interruptions": 0,
-        "steps": steps,
-        "last_step": 0,
-        "created_at": now,
-    }
-    tracing.note(job=values["id"])
-    enter_job(
-        session,
-        values,
-        now=now,
-        reason_code=ReasonCode.SUBMITTED,
-        message="Submitted.",
-        actor=owner.id,
-    )
-    insert_inputs(session, values["id"], inputs)
-    if fork is not None:
-        session.flush()
-        insert_fork(session, values["id"], fork)
-    return JobView(
-        id=values["id"],
-        name=spec.name,
-        user=owner.name,
-        state=JobState.QUEUED,
-        desired=Desired.RUN,
-        reason_code=ReasonCode.SUBMITTED,
-        reason=values["reason"],
-        predicted_start=None,
-        spec=spec,
-        plan=chosen.plan,
-        lease=next(iter(spec.named_leases), None),
-        cloned_from=cloned_from,
-        study=study,
-        agenda=None,
-        epoch=0,
-        node=None,
-        nodes=[],
-        steps=steps,
-        step=0,
-        loss=None,
-        tokens_per_s=None,
-        stops_at=None,
-        wall_time_s=spec.resources.wall_time,
-        used_s=0,
-        certificate=None,
-        result=None,
-        inputs=[input_view(one) for one in inputs] if isinstance(spec, ProgramJobSpec) else [],
-        created_at=now,
-        started_at=None,
-        finished_at=None,
-    )
-
-
-def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 1) -> None:
-    """Raise TooMany if `adding` more jobs exceed `max_jobs` waiting and running ones (0: no limit).
-    Call it under `lock_user`."""
-    if not max_jobs:
-        return
-    open_jobs = session.scalar(OPEN_JOBS, {"user_id": user_id})
-    assert open_jobs is not None
-    if open_jobs + adding > max_jobs:
-        more = "" if adding == 1 else f", so {adding} more would be too many"
-        raise TooMany(
-            f"You have {open_jobs} jobs waiting or running and the limit is {max_jobs}{more}. "
-            "Cancel some, or wait until some have ended.",
-            code="queue_full",
-        )
 
 
 def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName) -> str | None:
@@ -603,27 +471,3 @@ def _kinder(item: ProblemItem) -> ProblemItem:
             }
         )
     return item
-
-
-def submit(
-    session: Session,
-    bells: Bells,
-    process: Process,
-    person: Person,
-    sent: KeyedRequest,
-    cloned_from: str | None,
-    *,
-    planned: PlannedSpec,
-    chosen: PlanOnClass,
-    now: datetime,
-) -> JobView:
-    """Insert a planned job, once for each key. Raises TooMany, StorageFull."""
-    job_id = sent.begin(session)
-    if job_id is not None:
-        return show_job(session, job_id, person)
-    check_queue(session, person.id, process.settings.max_queued_jobs)
-    require_room(session, process.settings, person.id)
-    bells.scheduler = True
-    job = insert_job(session, planned, chosen, owner=person, cloned_from=cloned_from, now=now)
-    sent.remember(session, job.id)
-    return job

@@ -50,6 +50,7 @@ SIGN_IN = re.compile(r"/v1/(?:sessions|sessions/link|new-password|invites/accept
 LONG = re.compile(r"/v1/(?:usage|reports|admin/.+|reports/.+|jobs/[^/]+/(?:comparison|logs))")
 SESSION = re.compile(rf"(?:^|;)\s*{COOKIE}=([^;]+)")
 PRIORITY = re.compile(r"(?:^|[\s,])u=([0-7])(?:$|[\s,;])")
+SUBMISSION = re.compile(r"/v1/jobs(?:/[^/]+/clone)?")
 ASKING = ("/plan", "/v1/reports/check")  # sent by POST, and nothing is changed
 
 
@@ -60,6 +61,7 @@ class LaneKind(StrEnum):
     NODES = "nodes"
     NODE_FILES = "node_files"
     CLICKS = "clicks"
+    SUBMISSIONS = "submissions"
     VERDICTS = "verdicts"
     SIGN_INS = "sign_ins"
     PROVIDER = "provider"
@@ -87,6 +89,7 @@ LIMITS = {
     LaneKind.NODES: Limit(2, 256, 20.0),
     LaneKind.NODE_FILES: Limit(16, 64, 30.0),
     LaneKind.CLICKS: Limit(4, 512, 15.0),
+    LaneKind.SUBMISSIONS: Limit(16, 512, 15.0),  # those that wait together are written together
     LaneKind.VERDICTS: Limit(2, 512, 15.0),  # not behind bookings, which wait for each other
     # 191 who press the button at once, at 0.1 s for a hash, and at three times that beside others.
     LaneKind.SIGN_INS: Limit(4, 512, 60.0),
@@ -102,7 +105,7 @@ LIMITS = {
 YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
 # The rest: one at once while a heartbeat is worked on. These wait for disks and other servers.
 UNYIELDING = (LaneKind.HEARTBEATS, LaneKind.PROVIDER, LaneKind.NODE_FILES, LaneKind.FILES)
-BY_TURNS = (LaneKind.CLICKS, LaneKind.VERDICTS)
+BY_TURNS = (LaneKind.CLICKS, LaneKind.SUBMISSIONS, LaneKind.VERDICTS)
 WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
 THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
 
@@ -151,6 +154,8 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
         if urgency is not None and int(urgency[1]) >= BACKGROUND_FROM:
             return LaneKind.BACKGROUND
         return LaneKind.LONG_READS if LONG.fullmatch(path) else LaneKind.READS
+    if method == "POST" and SUBMISSION.fullmatch(path):
+        return LaneKind.SUBMISSIONS
     return LaneKind.VERDICTS if path == "/v1/leases/verdict" else LaneKind.CLICKS
 
 

@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from api.files.storage_use import require_room
 from api.jobs.job_views import UNREAD
+from api.jobs.queueing import check_queue, insert_jobs, job_rows
 from api.jobs.steering import want
-from api.jobs.submission import check_queue, insert_job
 from api.studies.job_curves import curve_of, looks_of, step_times_of
 from api.studies.schemas import StudyJobView, StudyReport, StudyView
 from api.studies.study_submission import StudySpecs, Variant
@@ -111,10 +111,16 @@ def cancel_study(session: Session, bells: Bells, study_id: str, person: Person) 
 def _insert_jobs(
     session: Session, study: Study, variants: Sequence[Variant], owner: Person, now: datetime
 ) -> None:
-    for position, variant in enumerate(variants):
-        job = insert_job(session, variant.planned, variant.chosen, owner=owner, now=now)
-        row = {"job_id": job.id, "study_id": study.id, "position": position}
-        session.execute(insert(StudyJob).values(**row))
+    jobs = [
+        job_rows(session, variant.planned, variant.chosen, owner=owner, now=now)
+        for variant in variants
+    ]
+    insert_jobs(session, jobs)
+    rows = [
+        {"job_id": job.view.id, "study_id": study.id, "position": position}
+        for position, job in enumerate(jobs)
+    ]
+    session.execute(insert(StudyJob), rows)
 
 
 def _studies() -> Select[Study, str]:

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from api.agendas import agendas
 from api.agendas.agenda_submission import block_of_lease, plan_agenda, read_agenda
 from api.files.owned import show_readable
-from api.jobs import submission
 from api.jobs.plan_cache import PlanCache
+from api.jobs.queueing import NewJob, queue_one
 from api.jobs.submission import plan_job, read_spec, require_runnable
 from api.templates.schemas import NewStart, StartView
 from api.templates.templates import template_of
@@ -90,12 +90,10 @@ def start(
     spec = read_spec(text)
     with process.read() as session:
         planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
-    chosen = require_runnable(planned)
+    new = NewJob(person, planned, require_runnable(planned), sent, now)
 
     def work(session: Session, bells: Bells) -> StartView:
-        job = submission.submit(
-            session, bells, process, person, sent, None, planned=planned, chosen=chosen, now=now
-        )
+        job = queue_one(session, bells, process, new)
         _record(session, job.id, found.row, person, now)
         return StartView(job=job.id, agenda=None)
 

@@ -103,6 +103,39 @@ async def _identify(
     secret, from_cookie = _credential(connection)
     now = utc_now()
     found = await _found(connection, process, digest(secret), only_reads=only_reads)
+    found = _in_force(found, now)
+    if from_cookie:
+        if found.kind is not TokenKind.SESSION:
+            raise Unauthenticated("This cookie does not hold a valid session. Sign in again.")
+        if not only_reads and not comes_from_us(connection, process):
+            raise Forbidden(
+                "This request carries a browser's session but does not come from Trainyard's own "
+                "pages. Scripts use a bearer token.",
+                code="cross_site",
+            )
+    person = _person(found, needed)
+    if _is_stale(found, now):
+        await run_in_threadpool(_touch, process, found, now)
+    return person
+
+
+def enter_by_token(session: Session, request: Request, process: Process) -> Person:
+    """Return the same person as `signed_in`, in a session of the caller's own; a cookie opens
+    nothing here."""
+    secret, from_cookie = _credential(request)
+    if from_cookie:
+        raise Unauthenticated("Send `Authorization: Bearer <token>`.")
+    now = utc_now()
+    row = session.execute(TOKEN, {"sha256": digest(secret)}).one_or_none()
+    found = _in_force(None if row is None else TokenRow(*row), now)
+    person = _person(found, scope_of(request.method, request.scope["route"].path))
+    if _is_stale(found, now):
+        _touch(process, found, now)
+    return person
+
+
+def _in_force(found: TokenRow | None, now: datetime) -> TokenRow:
+    """Return a token's row; raise Unauthenticated if it opens nothing now."""
     if found is None:
         raise Unauthenticated("This token or session is unknown. Sign in again.")
     ends = [moment for moment in (found.expires_at, found.maker_ends_at) if moment is not None]
@@ -112,21 +145,15 @@ async def _identify(
         )
     if found.disabled:
         raise Unauthenticated("This account is disabled. Ask an administrator.", code="disabled")
+    return found
+
+
+def _person(found: TokenRow, needed: Scope) -> Person:
+    """Return the person of a token that is in force; raise MissingScope if it is not for this."""
     is_session = found.kind is TokenKind.SESSION
-    if from_cookie:
-        if not is_session:
-            raise Unauthenticated("This cookie does not hold a valid session. Sign in again.")
-        if not only_reads and not comes_from_us(connection, process):
-            raise Forbidden(
-                "This request carries a browser's session but does not come from Trainyard's own "
-                "pages. Scripts use a bearer token.",
-                code="cross_site",
-            )
     held = included([Scope.ALL] if is_session else [Scope(scope) for scope in found.scopes])
     if needed not in held:
         raise MissingScope(needed, held)
-    if found.last_used_at is None or now - found.last_used_at > TOUCH_EVERY:
-        await run_in_threadpool(_touch, process, found, now)
     return Person(
         id=found.user_id,
         name=found.name,
@@ -137,6 +164,10 @@ async def _identify(
         made_with=found.made_with if is_session else found.token_id,
         token_ends_at=found.maker_ends_at if is_session else found.expires_at,
     )
+
+
+def _is_stale(found: TokenRow, now: datetime) -> bool:
+    return found.last_used_at is None or now - found.last_used_at > TOUCH_EVERY
 
 
 async def staff(person: Annotated[Person, Depends(signed_in)]) -> Person:

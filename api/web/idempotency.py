@@ -4,12 +4,13 @@ The key is remembered in the transaction that creates. The user's row is locked 
 up, so that of two requests at once the second waits, and then finds the first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
 
 from fastapi import Header
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import bindparam, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.web.identity import Person
@@ -18,11 +19,12 @@ from core.base.errors import BadRequest
 from core.leases.situation import lock_user
 from core.tables.processes import IdempotentAnswer
 
+KEY = r"^[\x21-\x7e]{1,200}$"
 IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern=r"^[\x21-\x7e]{1,200}$",
+        pattern=KEY,
         description="Any text of your choice, such as a UUID. Sending the same key and body "
         "again is safe: the answer is the object that the first request created.",
     ),
@@ -31,6 +33,14 @@ IdempotencyKey = Annotated[
 # Built once: it begins every request that makes something.
 ANSWER = select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
     IdempotentAnswer.user_id == bindparam("user_id"), IdempotentAnswer.key == bindparam("key")
+)
+ANSWERS = select(
+    IdempotentAnswer.user_id,
+    IdempotentAnswer.key,
+    IdempotentAnswer.body_sha256,
+    IdempotentAnswer.subject,
+).where(
+    tuple_(IdempotentAnswer.user_id, IdempotentAnswer.key).in_(bindparam("keys", expanding=True))
 )
 
 
@@ -56,30 +66,67 @@ class KeyedRequest:
         if self.key is None:
             return None
         found = session.execute(ANSWER, {"user_id": self.user_id, "key": self.key}).one_or_none()
-        if found is None:
-            return None
-        if found.body_sha256 != self.body_sha256:
+        return None if found is None else self.same(found.body_sha256, found.subject)
+
+    def same(self, body_sha256: str, subject: str) -> str:
+        """Return the row that the key made, if that was for the same request. Raises BadRequest."""
+        if body_sha256 != self.body_sha256:
             raise BadRequest(
                 "This key was already used for a different request, which created "
-                f"{found.subject}. Choose a new key.",
+                f"{subject}. Choose a new key.",
                 code="idempotency_mismatch",
                 param="Idempotency-Key",
             )
-        subject: str = found.subject
         return subject
 
     def remember(self, session: Session, subject: str) -> None:
         """Remember the id of the row that this request made, in the same transaction."""
-        if self.key is None:
-            return
-        row = {
+        if self.key is not None:
+            session.connection().execute(insert(IdempotentAnswer), self.row(subject))
+
+    def row(self, subject: str) -> dict[str, object]:
+        """Return the row that remembers what this request made."""
+        return {
             "user_id": self.user_id,
             "key": self.key,
             "body_sha256": self.body_sha256,
             "subject": subject,
             "created_at": utc_now(),
         }
-        session.connection().execute(insert(IdempotentAnswer), row)
+
+
+class MadeBefore:
+    """Rows that requests of one group made before, looked up and remembered together.
+
+    Make it under `lock_users`, for all the senders.
+    """
+
+    def __init__(self, session: Session, requests: Sequence[KeyedRequest]) -> None:
+        self._session = session
+        self._made: dict[tuple[str, str], tuple[str, str]] = {}
+        """Hash and row by user and key."""
+        self._new: list[dict[str, object]] = []
+        keys = [(one.user_id, one.key) for one in requests if one.key is not None]
+        if keys:
+            for user_id, key, *made in session.execute(ANSWERS, {"keys": keys}):
+                self._made[user_id, key] = (made[0], made[1])
+
+    def by(self, request: KeyedRequest) -> str | None:
+        """Return the id of the row that a request made before, or None. Raises BadRequest if its
+        key was used for another one."""
+        made = self._made.get((request.user_id, request.key or ""))
+        return None if made is None else request.same(*made)
+
+    def note(self, request: KeyedRequest, subject: str) -> None:
+        """Note the row that a request has made now."""
+        if request.key is not None:
+            self._made[request.user_id, request.key] = (request.body_sha256, subject)
+            self._new.append(request.row(subject))
+
+    def remember(self) -> None:
+        """Remember what was noted, in the same transaction."""
+        if self._new:
+            self._session.connection().execute(insert(IdempotentAnswer), self._new)
 
 
 def keyed(person: Person, key: str | None, path: str, body: bytes) -> KeyedRequest:

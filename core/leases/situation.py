@@ -69,7 +69,12 @@ OUT_OF_SERVICE = (
     )
     .group_by(NodeSlot.node_id)
 )
-USER = select(User.id).where(User.id == bindparam("user_id")).with_for_update(key_share=True)
+USERS = (
+    select(User.id)
+    .where(User.id.in_(bindparam("user_ids", expanding=True)))
+    .order_by(User.id)
+    .with_for_update(key_share=True)
+)
 MEMBERS = (  # a row for each pair of a lab and an exception: people have few of both
     select(User.id, User.role, User.attributes)
     .add_columns(Lab.id.label("lab_id"), Lab.name.label("lab_name"), Lab.groups)
@@ -348,9 +353,15 @@ def lab_of(member: Member) -> str | None:
 
 def lock_user(session: Session, user_id: str) -> None:
     """Lock a user: nobody else creates or counts for them until the transaction ends."""
+    lock_users(session, [user_id])
+
+
+def lock_users(session: Session, user_ids: Collection[str]) -> None:
+    """Lock users, in the order of their ids so that two groups never wait for each other."""
     if session.get_bind().dialect.name == "sqlite":
         return  # its one writer is alone already
-    session.execute(USER, {"user_id": user_id}).one()
+    found = session.execute(USERS, {"user_ids": sorted(user_ids)}).all()
+    assert len(found) == len(user_ids)
 
 
 def lock_labs(session: Session, member: Member) -> None:
