@@ -22,6 +22,7 @@ from api.contract.openapi import DESCRIPTION, describe
 from api.contract.routes import router as client_wheel_router
 from api.courses import routes as courses
 from api.courses import routes_exercises as exercises
+from api.courses import routes_forecasts as course_forecasts
 from api.files import routes_datasets as datasets
 from api.files import routes_models as models
 from api.files import routes_storage as storage
@@ -124,6 +125,7 @@ ROUTERS = (
     templates.router,
     courses.router,
     exercises.router,
+    course_forecasts.router,
     user_secrets.router,
     calendars.feed_router,
     calendars.router,

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import mean
 
+from core.courses.population import ARRIVAL, CANCEL_SHARE, FAULT_SHARE, NEAR_DAYS, TRIES
 from core.policy.grid import HOUR
 from core.policy.slots import breakage
 from core.policy.verdict import Span
@@ -23,9 +24,7 @@ from core.policy.verdict import Span
 SLOTS = (4, 4, 4, 4, 1, 1, 1)
 LARGE = 4
 STUDENTS, SEEDS, HOURS = 191, 20, 3
-TRIES, TRIED_H, DAY_BEGINS_H = 12, 5 * 24, 7
-CANCEL_SHARE, FAULT_SHARE = 0.15, 0.03
-ARRIVAL = (5.0, 2.0)  # of a Beta distribution: most come in the last third
+TRIED_H, DAY_BEGINS_H = NEAR_DAYS * 24, 7
 START = datetime(2026, 2, 2, tzinfo=UTC)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from core.base.errors import ServiceError as TrainyardError
 from core.policy.document import Policy, load
 from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, QueueRules
-from simulation.course import STUDENTS, compare_gap_rules
 from simulation.simulated_labs import LabResult, dealt, equal_shares, require_labs
 from simulation.simulation import ReplayResult, Simulation
 from simulation.traces import BadTrace, Workload, read_workload
@@ -52,8 +51,6 @@ LAB_COLUMNS: Sequence[tuple[str, Callable[[LabResult], str]]] = (
 def main() -> int:
     """Replay and print a line for each policy; exit with 2 if the trace can't be read."""
     arguments = parse()
-    if arguments.trace.suffix in (".yaml", ".yml"):
-        return course(arguments)
     try:
         workload = read_workload(
             arguments.trace, num_nodes=arguments.nodes, leases=arguments.leases
@@ -96,37 +93,10 @@ def with_labs(workload: Workload, arguments: argparse.Namespace) -> tuple[Worklo
     return workload, None
 
 
-def course(arguments: argparse.Namespace) -> int:
-    """Print the share of students of a made-up course who get their hours under a policy.
-
-    Returns the exit code.
-    """
-    try:
-        policy = load(arguments.trace.read_text())
-    except (OSError, TrainyardError) as error:
-        sys.stderr.write(f"{arguments.trace}: {error}\n")
-        return 2
-    found = compare_gap_rules(policy, range(1, arguments.seeds + 1))
-    if arguments.json:
-        sys.stdout.write(
-            json.dumps({name: asdict(a) for name, a in found.items()}, indent=2) + "\n"
-        )
-        return 0
-    sys.stdout.write("gaps  got their quota  of 191  notice p95 h  free hours lost to gaps\n")
-    for name, a in found.items():
-        sys.stdout.write(
-            f"{name:<4}  {a.got_quota:>15.1%}  {a.got_quota * STUDENTS:>6.0f}  "
-            f"{a.p95_notice_h:>12.0f}  {a.lost_to_gaps:>23.1%}\n"
-        )
-    return 0
-
-
 def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser("python -m simulation", description=main.__doc__)
-    parser.add_argument(
-        "trace", type=Path, help="a .swf, .lwf or Alibaba .csv file, or a course's policy (.yaml)"
-    )
+    parser.add_argument("trace", type=Path, help="a .swf, .lwf or Alibaba .csv file")
     parser.add_argument("--nodes", type=int, help="nodes of the cluster, where the file is silent")
     parser.add_argument("--leases", type=Path, help="a .lwf file of leases to add")
     parser.add_argument(
@@ -147,7 +117,6 @@ def parse() -> argparse.Namespace:
         choices=[*POLICIES, LENDING],
         help=f"one of them; repeatable; default: all, {LENDING} where labs have some",
     )
-    parser.add_argument("--seeds", type=int, default=5, help="runs of a course; default: 5")
     parser.add_argument("--json", action="store_true", help="every figure, as JSON")
     return parser.parse_args()
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from api.web.schemas import Body, Moment, View
 from core.courses.grading import NextStep
+from core.courses.what_if import MOST_DAYS, MOST_NODES, MOST_STUDENTS
 from core.states import JobState
 
 Path = Annotated[str, Field(max_length=300)]
@@ -155,3 +156,88 @@ class StudentResult(View):
     email: str | None
     results: dict[str, Any]
     """A `results.json` as Gradescope's autograder reads it."""
+
+
+PoolName = Annotated[str, Field(max_length=63)]
+NumNodes = Annotated[int, Field(ge=0, le=MOST_NODES)]
+
+
+class NewPolicyForecast(Body):
+    """Forecast of a policy that need not be in force; it begins with its first window."""
+
+    policy: Annotated[str, Field(max_length=500_000)]
+    """The document, as YAML. Its nodes are taken to be there."""
+    students: Annotated[int, Field(ge=1, le=MOST_STUDENTS)]
+    days_left: Annotated[float, Field(gt=0, le=MOST_DAYS)] | None = None
+    """Days from the first window's start to the end of the last block; by default the last window's
+    end."""
+    nodes: dict[PoolName, NumNodes] = Field(default_factory=dict, max_length=50)
+    """Number of nodes by pool; by default as many as the policy names."""
+    hours: Annotated[int, Field(ge=1, le=24)] = 3
+    """Length of the block that each student needs, if the policy lists no alternatives."""
+
+
+class ProspectView(View):
+    """Chances of one student, from 0 to 1."""
+
+    user: str
+    has_all: bool
+    """True if everything is booked already."""
+    whole: float
+    part: float
+
+
+class ArrivalView(View):
+    """Students who come to book so many days before the deadline."""
+
+    days_left: int
+    students: float
+    served: float
+    """Share of them who get all that they need."""
+
+
+class NodeLoadView(View):
+    """Hours of a node by day until the deadline, booked ones included."""
+
+    node: str
+    hours: float
+    booked_hours: float
+
+
+class ForecastPoolView(View):
+    """A pool with the number of its nodes in a forecast."""
+
+    pool: str
+    title: str
+    nodes: int
+
+
+class CourseForecast(View):
+    """Answer to the question whether the hours are enough: means of several simulations in which
+    the students come and book."""
+
+    policy: str
+    begins: Moment
+    deadline: Moment
+    zone: str
+    needs: list[str]
+    """Needs of a student, in words: one of these."""
+    students: int
+    have_all: int
+    """Students who have booked everything already."""
+    whole: float
+    """Share of the students who will have all that they need."""
+    part: float
+    """Share who will have some of it."""
+    nothing: float
+    hours: float
+    """Node-hours by day until the deadline."""
+    booked_hours: float
+    """Node-hours of them that will be booked."""
+    nodes: list[NodeLoadView]
+    pools: list[ForecastPoolView]
+    """The pools of the policy; `all` alone if it has none."""
+    arrivals: list[ArrivalView]
+    prospects: list[ProspectView]
+    """The students who are there, least chance first."""
+    message: str

@@ -85,7 +85,7 @@ def roster(
     """Return the progress of every student of an exercise, by name. Raises NotFound."""
     course = find_course(session, key, person)
     exercise = find_exercise(session, course, name)
-    return _standings(session, exercise, _students(session, course), now=now)
+    return _standings(session, exercise, students_of(session, course), now=now)
 
 
 def results(session: Session, key: str, name: str, person: Person) -> list[StudentResult]:
@@ -93,7 +93,7 @@ def results(session: Session, key: str, name: str, person: Person) -> list[Stude
     NotFound."""
     course = find_course(session, key, person)
     exercise = find_exercise(session, course, name)
-    students = _students(session, course)
+    students = students_of(session, course)
     work = _work(session, exercise, students)
     expected = expected_jobs(work.template.spec)
     found = []
@@ -188,7 +188,7 @@ def _report(
     return content.title, reports.canonical(content.model_dump(mode="json"))
 
 
-def _students(session: Session, course: Course) -> list[User]:
+def students_of(session: Session, course: Course) -> list[User]:
     """Return the members of a course's group who are no staff, by name."""
     rows = session.execute(
         select(User, Lab.name, Lab.groups)

@@ -5,15 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.policies import policy_versions
+from api.policies.documents import read_document
 from api.policies.schemas import PolicyPlan, PolicyText, PolicyView
 from api.web.auth import SignedIn, StaffOnly
-from api.web.errors import InvalidRequest
 from api.web.process import ProcessDep
-from api.web.schemas import Page, ProblemItem
+from api.web.schemas import Page
 from api.web.text_types import Limit, PlainText
 from core.base.clock import utc_now
 from core.base.errors import BadRequest
-from core.policy.document import BadPolicy, load
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"])
 
@@ -81,14 +80,7 @@ def apply_policy(
     """Put a document into force. It is validated; the answer lists what it changes and the future
     leases that it would have refused. Applying the same text again changes nothing; an old version
     may be applied again."""
-    try:
-        policy = load(text)
-    except BadPolicy as error:
-        items = [
-            ProblemItem(param=flaw.param, code=flaw.code, message=flaw.message)
-            for flaw in error.flaws
-        ]
-        raise InvalidRequest(items, code=error.code) from error
+    policy = read_document(text)
     now = utc_now()
     if dry_run:
         with process.read() as session:

@@ -43,6 +43,7 @@ EXCEPTIONS = {
     "POST /v1/templates/{template_id}/fill": Scope.READ,
     "POST /v1/courses": Scope.ALL,
     "DELETE /v1/courses/{course}": Scope.ALL,
+    "POST /v1/policies/forecast": Scope.READ,
     "DELETE /v1/sessions/current": Scope.READ,  # whoever finds a token may make it useless
     "POST /v1/me/login-link": Scope.ALL,  # the session that it opens may do everything
 }

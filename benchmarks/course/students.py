@@ -14,13 +14,12 @@ from typing import Any
 
 from benchmarks.course.calendar_page import Block, CalendarPage, moment
 from benchmarks.course.cohort import Person
+from core.courses.population import FIRST_SHARE, NEAR_DAYS, TRIES
 from core.policy.document import Policy
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import NodeRef
 
-LONG_SHARE = 0.6  # as in benchmarks.term
 HOURS = {"long": 3, "single": 2, "second": 2}
-NEAR_DAYS, TRIES = 5, 12
 THINKS_S = (0.3, 1.5)  # between the verdict and the click on "Book", and before another choice
 NO_MORE = ("quota_main", "too_many_open")
 
@@ -87,7 +86,7 @@ class Student:
     async def book(self) -> None:
         """Try until all blocks of the quota are booked, or nothing is left."""
         self.state = "trying"
-        wants_long = self.chance.random() < LONG_SHARE
+        wants_long = self.chance.random() < FIRST_SHARE
         got = await self._take("long") if wants_long else False
         if not got:
             got = all([await self._take("single"), await self._take("second")])

@@ -176,6 +176,16 @@ class AgendaPlan(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Arrival(View):
+    """Students who come to book so many days before the deadline."""
+
+    days_left: int
+    students: float
+    served: float
+    """Share of them who get all that they need."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Artifact(View):
     """A file that a job left behind."""
 
@@ -861,6 +871,67 @@ class Course(View):
     first_day: str
     exercises: tuple[Exercise, ...]
     applied_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastPool(View):
+    """A pool with the number of its nodes in a forecast."""
+
+    pool: str
+    title: str
+    nodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLoad(View):
+    """Hours of a node by day until the deadline, booked ones included."""
+
+    node: str
+    hours: float
+    booked_hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect(View):
+    """Chances of one student, from 0 to 1."""
+
+    user: str
+    has_all: bool
+    """True if everything is booked already."""
+    whole: float
+    part: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseForecast(View):
+    """Answer to the question whether the hours are enough: means of several simulations in which
+    the students come and book."""
+
+    policy: str
+    begins: datetime
+    deadline: datetime
+    zone: str
+    needs: tuple[str, ...]
+    """Needs of a student, in words: one of these."""
+    students: int
+    have_all: int
+    """Students who have booked everything already."""
+    whole: float
+    """Share of the students who will have all that they need."""
+    part: float
+    """Share who will have some of it."""
+    nothing: float
+    hours: float
+    """Node-hours by day until the deadline."""
+    booked_hours: float
+    """Node-hours of them that will be booked."""
+    nodes: tuple[NodeLoad, ...]
+    pools: tuple[ForecastPool, ...]
+    """The pools of the policy; `all` alone if it has none."""
+    arrivals: tuple[Arrival, ...]
+    prospects: tuple[Prospect, ...]
+    """The students who are there, least chance first."""
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,8 +181,12 @@ class Policy(PolicyDocument):
 
     def with_windows(self, windows: Sequence[WindowRule]) -> "Policy":
         """Return a policy with the same rules and other windows."""
+        return self.with_parts(windows=tuple(windows))
+
+    def with_parts(self, **parts: object) -> "Policy":
+        """Return a policy with other sections in place of some; nothing derived is kept."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return Policy.model_construct(**{**fields, "windows": tuple(windows)})
+        return Policy.model_construct(**{**fields, **parts})
 
     @cached_property
     def memory(self) -> Memory:

@@ -77,6 +77,12 @@ def first_refusal(request: BookingRequest, situation: Situation, policy: Policy)
     return next((finding.reason for finding in found if finding.refuses), None)
 
 
+def leaves_gap(request: BookingRequest, situation: Situation, policy: Policy) -> bool | None:
+    """Return True if evaluate() would only warn of a gap, False if of none; None if it would
+    refuse."""
+    return _is_warned(Case.of(request, situation, policy))
+
+
 def _findings(case: Case, rules: Sequence[Rule] = ()) -> Iterator[Finding]:
     """Yield the findings of all rules, or of `rules`, the cheap ones first.
 

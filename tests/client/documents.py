@@ -560,3 +560,17 @@ REPORT_VERDICT = answer(
 CODE = answer("CodeView", size=1234, unpacked_size=1100, paths=["lib/net.py", "train.py"])
 CODE_LINE = answer("CodeLine", sha256="0" * 64, size=1234, files=2, jobs=["job_1"])
 SECRET = answer("SecretView", name="HF_TOKEN")
+COURSE_FORECAST = answer(
+    "CourseForecast",
+    needs=["2 h on a box"],
+    students=10,
+    have_all=1,
+    whole=0.8,
+    part=0.0,
+    nothing=0.2,
+    nodes=[answer("NodeLoadView", node="box", hours=48.0, booked_hours=24.0)],
+    pools=[answer("ForecastPoolView", pool="boxes", title="a box", nodes=1)],
+    arrivals=[answer("ArrivalView", days_left=1, students=9.0, served=0.7)],
+    prospects=[answer("ProspectView", user="sam", has_all=False, whole=0.6, part=0.0)],
+    message="Of 10 students 8 will have all that they need, 2 nothing.",
+)

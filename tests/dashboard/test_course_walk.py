@@ -27,6 +27,7 @@ PAGES = (
     "/courses",
     "/courses/ml-lab/own",
     "/courses/ml-lab/own/roster",
+    "/courses/ml-lab/own/forecast?students=40&nodes.nodes=2",
     "/templates",
     "/templates/{template}",
     "/shares",
@@ -98,6 +99,20 @@ def test_a_student_starts_and_hands_in_without_the_command_line(
     text = Path(download.value.path()).read_text().splitlines()
     assert [line.split(",")[0] for line in text] == ["name", STUDENT]
     assert text[1].endswith(",1,1")
+
+
+def test_an_instructor_asks_whether_the_hours_are_enough(instructor: Page) -> None:
+    page = instructor
+    page.goto("/courses/ml-lab/own/roster")
+    page.click("a:has-text('Will it be enough?')")
+    assert page.inner_text("h1") == "Will it be enough?"
+    page.fill("input[name=students]", "191")
+    page.fill("input[name=days_left]", "1")
+    page.click("button:has-text('Forecast')")
+    assert "Of 191 students" in page.inner_text(".reason")
+    page.fill("input[name=days_left]", "soon")
+    page.click("button:has-text('Forecast')")
+    assert "days_left" in page.inner_text("main")
 
 
 def test_the_pages_are_accessible_and_fit_every_width(stage: Stage, chrome: Chrome) -> None:

@@ -1,6 +1,6 @@
 """`client.courses`: courses as bundles, applied from a folder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from hashlib import file_digest, sha256
@@ -16,6 +16,7 @@ from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
 from trainyard.views import (
     Course,
+    CourseForecast,
     CoursePlan,
     CourseTexts,
     CourseUpload,
@@ -100,6 +101,48 @@ class Courses:
     def results(self, course: str, exercise: str) -> Iterator[StudentResult]:
         """Iterate over the results of the students, from their reports. For staff."""
         return all_pages(self._connection, f"{_exercise(course, exercise)}/results", StudentResult)
+
+    def forecast(
+        self,
+        course: str,
+        exercise: str,
+        *,
+        days_left: float | None = None,
+        students: int | None = None,
+        nodes: Mapping[str, int] | None = None,
+    ) -> CourseForecast:
+        """Return whether the hours will be enough for an exercise, and who gets some. For staff.
+
+        What is given replaces what is there: days until the deadline, students, nodes by pool.
+        """
+        answer = self._connection.get(
+            f"{_exercise(course, exercise)}/forecast",
+            days_left=days_left,
+            students=students,
+            nodes=",".join(f"{pool}={count}" for pool, count in (nodes or {}).items()) or None,
+        )
+        return decode(CourseForecast, answer)
+
+    def forecast_policy(
+        self,
+        document: str,
+        students: int,
+        *,
+        days_left: float | None = None,
+        nodes: Mapping[str, int] | None = None,
+        hours: int = 3,
+    ) -> CourseForecast:
+        """Return the same for a policy (YAML) that need not be in force, and so many students, from
+        its first window on."""
+        body = {
+            "policy": document,
+            "students": students,
+            "days_left": days_left,
+            "nodes": dict(nodes or {}),
+            "hours": hours,
+        }
+        answer = self._connection.post("/v1/policies/forecast", body, keyed=False)
+        return decode(CourseForecast, answer)
 
     def _apply(
         self, bundle: Folder, first_day: date, code: dict[str, str], *, dry_run: bool

@@ -72,3 +72,18 @@ def test_a_student_reads_the_notes_and_the_next_step(server: FakeServer, run: Ru
     shown = run("course", "exercise", "ml-lab", "two").stdout
     assert "# Two" in shown
     assert "Next: start. 0 of 2 jobs succeeded, 0 failed." in shown
+
+
+def test_a_forecast_says_first_whether_it_is_enough(server: FakeServer, run: Run) -> None:
+    everything(server)
+    path = "/v1/courses/ml-lab/exercises/two/forecast"
+    server.answer(f"GET {path}", as_json(d.COURSE_FORECAST))
+    told = run("course", "forecast", "ml-lab", "two", "--days", "2", "--nodes", "boxes=4")
+    assert told.exit_code == 0, told.output
+    first, *_ = told.stdout.splitlines()
+    assert first == "Of 10 students 8 will have all that they need, 2 nothing."
+    assert "Each needs 2 h on a box" in told.stdout
+    assert "sam" in told.stdout
+    assert server.of(f"GET {path}")[0].query == {"days_left": ["2.0"], "nodes": ["boxes=4"]}
+    for wrong in (["ml-lab"], ["ml-lab", "two", "--nodes", "boxes"], ["--students", "3"]):
+        assert run("course", "forecast", *wrong).exit_code == 2

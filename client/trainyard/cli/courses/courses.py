@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.cli.courses.forecast import forecast
 from trainyard.cli.output import AsJson, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
@@ -172,6 +173,9 @@ def results(
     written = {one.user: one.results["score"] for one in found}
     told = f"Wrote the results of {counted(len(found), 'student')} to {folder}."
     print_answer(written, told, as_json=as_json)
+
+
+app.command("forecast")(forecast)
 
 
 def _tell(plan: CoursePlan, *, dry_run: bool) -> None:
