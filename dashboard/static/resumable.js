@@ -16,7 +16,7 @@ const TYPE = { "Content-Type": "application/partial-upload" };
  * Send a file, or the rest of it: the id of the whole upload. `tell` hears how far it is, and why it
  * waits if it does. Throws Refused.
  * @param {File} file
- * @param {"text" | "jsonl" | "npz" | "parquet" | "arrow"} format
+ * @param {"text" | "jsonl" | "npz" | "parquet" | "arrow" | "file"} format
  * @param {(stand: Stand) => void} tell
  * @returns {Promise<string>}
  */

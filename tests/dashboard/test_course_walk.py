@@ -32,6 +32,13 @@ PAGES = (
     "/templates/{template}",
     "/shares",
     "/shares/template/{template}",
+    "/admin/people/import",
+    "/admin/grants",
+    "/nodes/enrol",
+    "/programs/new",
+    "/studies/new",
+    "/agendas/new",
+    "/models",
 )
 
 

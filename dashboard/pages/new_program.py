@@ -1,0 +1,107 @@
+"""Form for a program of one file: its text, the way to run it, and what it reads."""
+
+import asyncio
+import secrets
+import shlex
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from starlette.responses import Response
+
+from dashboard.rendering import redirect, render
+from dashboard.sentences import lease_words
+from dashboard.viewer import ApiProblem, Viewer
+from trainyard.errors import BadInput
+from trainyard.packing import PackedCode, pack
+from trainyard.transport.decoding import decode
+from trainyard.views import Code, Dataset, Job, Lease, Model
+from trainyard.wording import reference
+
+ANSWERED = (400, 404, 409, 413, 415, 422, 429)
+LAUNCHERS = ("python", "torchrun", "accelerate", "mpirun")
+FIRST = {"entry": "main.py", "launcher": "python", "ranks": "1", "wall_time": "10min"}
+
+
+async def show(viewer: Viewer) -> Response:
+    """The empty form."""
+    return await _page(viewer, FIRST, ())
+
+
+async def submit(viewer: Viewer) -> Response:
+    """Pack the text as an archive, and submit a job that runs it."""
+    form = await viewer.form()
+    try:
+        packed = await asyncio.to_thread(packed_text, form.get("entry", ""), form.get("text", ""))
+        arguments = shlex.split(form.get("arguments", ""))
+    except (BadInput, ValueError) as error:
+        return await _page(viewer, form, [("text", f"{error}")])
+    try:
+        kept = await viewer.call("POST", "/v1/code", content=packed.content)
+        spec = spec_of(form, decode(Code, kept.json()).sha256, arguments)
+        key = form.get("key") or secrets.token_urlsafe(16)
+        answer = await viewer.call("POST", "/v1/jobs", json=spec, idempotency_key=key)
+    except ApiProblem as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, form, refused.reasons)
+    return redirect(f"/jobs/{decode(Job, answer.json()).id}")
+
+
+def packed_text(entry: str, text: str) -> PackedCode:
+    """Return an archive with one file. Raises BadInput."""
+    name = Path(entry)
+    if not entry or name.name != entry or not text.strip():
+        raise BadInput("Give the name of one file, such as main.py, and its text.")
+    with TemporaryDirectory() as folder:
+        (Path(folder) / entry).write_text(text.replace("\r\n", "\n"), "utf-8")
+        return pack(folder, include=[entry])
+
+
+def spec_of(form: dict[str, str], code: str, arguments: list[str]) -> dict[str, object]:
+    """Return the job of the form; what is not a number is sent as it is, to be refused."""
+    ranks = form.get("ranks", "")
+    entry = form.get("entry", "")
+    script = {
+        "entry": entry,
+        "code": code,
+        "launcher": form.get("launcher", ""),
+        "arguments": arguments,
+    }
+    inputs = [{kind: form[kind]} for kind in ("dataset", "model") if form.get(kind)]
+    spec: dict[str, object] = {
+        "name": form.get("name") or Path(entry).stem,
+        "script": script,
+        "resources": {
+            "ranks_per_node": int(ranks) if ranks.isdecimal() else ranks,
+            "wall_time": form.get("wall_time", ""),
+        },
+    }
+    if inputs:
+        spec["inputs"] = inputs
+    if form.get("lease"):
+        spec["lease"] = form["lease"]
+    return spec
+
+
+async def _page(
+    viewer: Viewer, form: dict[str, str], reasons: "list[tuple[str, str]] | tuple[()]"
+) -> Response:
+    me, (leases, _), (datasets, _), (models, _) = await asyncio.gather(
+        viewer.me(),
+        viewer.page(Lease, "/v1/leases", {"state": ["booked", "active"]}),
+        viewer.page(Dataset, "/v1/datasets", {"limit": 200}),
+        viewer.page(Model, "/v1/models", {"limit": 200}),
+    )
+    name = me.user.name
+    context = {
+        "me": me,
+        "section": "jobs",
+        "form": form,
+        "launchers": LAUNCHERS,
+        "leases": [(lease.id, lease_words(lease)) for lease in leases if lease.kind == "booked"],
+        "datasets": [reference(one.name, one.owner, name) for one in datasets],
+        "models": [reference(one.name, one.owner, name) for one in models],
+        "reasons": reasons,
+        "key": secrets.token_urlsafe(16),
+    }
+    return render("new_program.html", context, status=422 if reasons else 200)
