@@ -21,6 +21,7 @@ class ReasonCode(DocumentedEnum):
     ASSIGNED = "assigned", "An attempt was given nodes and slots."
     STARTING = "starting", "Its ranks are being started."
     RUNNING = "running", "It trains."
+    FAILED_HELD = "failed_held", "It has failed, and its sandbox is held for its owner."
     RESUMED = "resumed", "Its owner resumed it after a pause."
     HELD = "held", "Paused: it was stopped too often before a first checkpoint."
     AGENDA_STOPPED = "agenda_stopped", "Not run: an earlier job of its agenda has failed."

@@ -132,6 +132,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("POST", "/workbenches", workbenches.start),
     ("GET", "/workbenches/{workbench_id}", workbenches.terminal),
     ("POST", "/workbenches/{workbench_id}/stop", workbenches.stop),
+    ("POST", "/workbenches/{workbench_id}/release", workbenches.release),
     ("POST", "/workbenches/{workbench_id}/enter", workbenches.enter),
     ("GET", "/usage", usage.show),
     ("GET", "/search", search.show),

@@ -504,6 +504,7 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSnapshot]) -> list[Att
             AttemptPart.missing_since,
             Lease.hold_end,
             Attempt.started_at,
+            Attempt.held_until,
             Attempt.rendezvous.is_not(None).label("gang"),
             Job.user_id,
             Job.name.label("job_name"),
@@ -524,7 +525,9 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSnapshot]) -> list[Att
         fields["slots"] = tuple(row.slots)
         left_s = fields.pop("wall_time_s") - fields.pop("used_s")
         fields["hold_end"] = _held_until(row.lease_id, leases) or row.hold_end
-        attempts.append(AttemptSnapshot(**fields, ends_at=begun + timedelta(seconds=left_s)))
+        held_until = fields.pop("held_until")
+        ends_at = held_until or begun + timedelta(seconds=left_s)
+        attempts.append(AttemptSnapshot(**fields, ends_at=ends_at))
     return attempts
 
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from core.base.clock import boot_s
-from core.states import Phase
+from core.states import Outcome, Phase
 from core.wire.messages import (
     Heartbeat,
+    HeldSandbox,
     Observed,
     Orders,
 )
@@ -81,7 +82,10 @@ class Agent:
                 seen = self.observe()
             observed = [self.describe(one) for one in seen]
             news: list[tuple[object, ...]] = [
-                (o.job_id, o.epoch, o.phase, o.certificate is None, o.exit is None, o.kept)
+                (
+                    *(o.job_id, o.epoch, o.phase, o.certificate is None, o.exit is None, o.kept),
+                    o.held is None,
+                )
                 for o in observed
             ]
             if any(one.exited and o.exit is None for one, o in zip(seen, observed, strict=True)):
@@ -133,6 +137,7 @@ class Agent:
             spawns=known.spawns,
             schedule=attempt.schedule(),
             trained=trained(result) if result is not None and result.finished else None,
+            failed=_failed(attempt) if started and not (lives or exited) else None,
         )
 
     def _is_spawn_pending(self, attempt: Attempt, known: InMemory) -> bool:
@@ -181,6 +186,7 @@ class Agent:
             has_output=self._has_output(attempt, start, known),
             kept=kept,
             hosts=list(attempt.hosts()),
+            held=None if record is not None else _held_sandbox(attempt),
         )
 
     @staticmethod
@@ -283,6 +289,21 @@ class Agent:
             except OSError as error:
                 log.error("disk_error", action=type(action).__name__, error=str(error))
         return bool(actions)
+
+
+def _failed(attempt: Attempt) -> tuple[Outcome, str] | None:
+    held = attempt.held()
+    return None if held is None else (held.outcome, held.reason)
+
+
+def _held_sandbox(attempt: Attempt) -> HeldSandbox | None:
+    """Return the report on a sandbox that is held, once its owner can enter it."""
+    held = attempt.held() if attempt.ready_file.exists() else None
+    if held is None:
+        return None
+    return HeldSandbox(
+        outcome=held.outcome, reason=held.reason[:4000], left_s=held.until - boot_s()
+    )
 
 
 def may_tell_exit(attempt: Attempt) -> bool:

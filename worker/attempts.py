@@ -144,6 +144,19 @@ class DeadlinesFile(StateFile):
     """True if the stop was ordered; it is then not postponed."""
 
 
+class HeldFile(StateFile):
+    """Content of held.json: the judgement of an attempt that has failed and whose sandbox is held
+    for its owner, and the end of the hold on the boot clock."""
+
+    until: float
+    outcome: Outcome
+    reason: str
+    culprit_rank: int | None
+    signal: int | None
+    code: int | None
+    guilt: int | None
+
+
 class NetworkFile(StateFile):
     """Content of network.json: the hosts that a program may reach, as last ordered."""
 
@@ -215,6 +228,11 @@ class Attempt(RunDirectory):
         return self.path / "ready"
 
     @property
+    def held_file(self) -> Path:
+        """File that exists once it has failed and its sandbox is held."""
+        return self.path / "held.json"
+
+    @property
     def resume_folder(self) -> Path:
         return self.path / "resume"
 
@@ -243,6 +261,9 @@ class Attempt(RunDirectory):
     def request(self) -> Request | None:
         return read_model(self.request_file, Request)
 
+    def held(self) -> HeldFile | None:
+        return read_model(self.held_file, HeldFile)
+
     def hosts(self) -> tuple[HostUse, ...]:
         """Return the use of each host so far."""
         found = read_model(self.hosts_file, HostsFile)
@@ -257,6 +278,9 @@ class Attempt(RunDirectory):
         A damaged exit.json counts as none: the attempt is judged again.
         """
         return read_model(self.exit, ExitRecord)
+
+    def write_held(self, held: HeldFile) -> None:
+        write_atomically(self.held_file, json_bytes(held))
 
     def write_exit(self, record: ExitRecord) -> None:
         write_atomically(self.exit, json_bytes(record))

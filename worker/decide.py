@@ -38,6 +38,8 @@ class AttemptFolder:
     schedule: DeadlinesFile | None = None
     trained: str | None = None
     """Sentence about the training, if result.json says that it is finished."""
+    failed: tuple[Outcome, str] | None = None
+    """Judgement of an attempt whose sandbox was held when its shim was lost."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ def _lost(seen: AttemptFolder, *, now: float, boot_id: str) -> Conclude:
     if seen.trained is not None:
         reason = f"{seen.trained} The supervising process was lost."
         return Conclude(seen.key, Outcome.SUCCEEDED, reason)
+    if seen.failed is not None:
+        return Conclude(seen.key, *seen.failed)
     if seen.shim is not None and seen.shim.boot_id != boot_id:
         return Conclude(seen.key, Outcome.NODE_LOST, "The node was restarted while the job ran.")
     if seen.schedule is not None and now >= seen.schedule.stop_at:

@@ -1,7 +1,7 @@
 """Views of jobs and attempts for the public API."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Row, and_, bindparam, select
 from sqlalchemy.orm import Session
@@ -17,6 +17,7 @@ from api.jobs.schemas import (
 )
 from api.web.identity import Person
 from core.base.errors import Conflict, NotFound
+from core.jobs.attempts import limited_to
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan, stored_plan, stored_spec
@@ -156,6 +157,7 @@ def _job_view(
             "loss": finite(job.last_loss),
             "tokens_per_s": finite(job.last_tokens_per_s),
             "stops_at": stops_at(job, attempt, lease),
+            "is_held": attempt is not None and attempt.held_until is not None,
             "wall_time_s": job.wall_time_s,
             "used_s": job.used_s,
             "certificate": job.certificate,
@@ -218,7 +220,7 @@ def attempt_views(session: Session, job: Job) -> Sequence[AttemptView]:
 
 def stops_at(job: Job, attempt: Attempt | None, lease: Lease | None) -> datetime | None:
     """Return the latest moment at which the present attempt is stopped: usable end, or end of the
-    wall time.
+    wall time, or of the hold of its sandbox.
 
     `lease`: the one with which the attempt is stopped.
     """
@@ -227,7 +229,7 @@ def stops_at(job: Job, attempt: Attempt | None, lease: Lease | None) -> datetime
     lease_stop = usable_end(lease.hold_end, lease.grace_s)
     if attempt.started_at is None:
         return lease_stop
-    return min(lease_stop, attempt.started_at + timedelta(seconds=job.wall_time_s - job.used_s))
+    return min(lease_stop, limited_to(job, attempt, now=attempt.started_at))
 
 
 def finite(value: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """/v1/jobs: submit, look at and steer jobs."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy import ColumnElement, false, or_
@@ -45,7 +45,6 @@ from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.people import User
-from core.wire.messages import RequestAction
 from core.workspaces import writers
 
 LEAST_OF_ID = 4  # characters, so that a search for a word finds no ids by chance
@@ -168,6 +167,13 @@ def snapshot_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Jo
     return _request(process, job_id, person, "snapshot")
 
 
+@router.post("/{job_id}/release", summary="Release the sandbox of a failed job")
+def release_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """End the hold of a sandbox (`hold_on_failure`) before its time. The job fails then, as it
+    would have without the hold."""
+    return process.transact(steering.release, job_id, person)
+
+
 @router.post("/{job_id}/clone", status_code=201, response_model=JobView, summary="Clone a job")
 def clone_job(
     job_id: PlainText,
@@ -220,7 +226,9 @@ def list_attempts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> P
         return Page[AttemptView](data=list(attempt_views(session, job)))
 
 
-def _request(process: Process, job_id: str, person: Person, action: RequestAction) -> JobView:
+def _request(
+    process: Process, job_id: str, person: Person, action: Literal["profile", "snapshot"]
+) -> JobView:
     return process.transact(steering.ask, job_id, person, action)
 
 

@@ -134,6 +134,9 @@ class JobView(View):
     tokens_per_s: float | None
     stops_at: Moment | None
     """Latest moment at which the present attempt is stopped."""
+    is_held: bool = False
+    """True while the sandbox of an attempt that has failed is held: its owner may open a shell in
+    it, or release it."""
     wall_time_s: int
     used_s: int
     certificate: Certificate | None

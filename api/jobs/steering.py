@@ -1,6 +1,7 @@
 """Steering of a job by its owner: cancel, pause, or stop and queue it again."""
 
 from datetime import datetime
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -18,11 +19,11 @@ from core.jobs.attempts import ask_to_stop, live_attempt, node_names
 from core.reasons import ReasonCode
 from core.spec.spec import JobSpec, stored_spec
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
-from core.tables.jobs import Job
+from core.tables.jobs import Attempt, Job
 from core.transitions import advance, note
 from core.wire.messages import Request, RequestAction
 
-WHAT: dict[RequestAction, str] = {"profile": "profile", "snapshot": "memory snapshot"}
+WHAT = {"profile": "profile", "snapshot": "memory snapshot"}
 
 
 def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:
@@ -81,7 +82,7 @@ def stop(
 
 
 def request(
-    session: Session, bells: Bells, job: Job, action: RequestAction, person: Person
+    session: Session, bells: Bells, job: Job, action: Literal["profile", "snapshot"], person: Person
 ) -> None:
     """Ask the running attempt for something that it leaves behind as an artifact. Raises Conflict
     if there is none."""
@@ -95,6 +96,22 @@ def request(
         raise Conflict(
             f"{job.name} is {job.state}; only a running job can be asked for a {WHAT[action]}."
         )
+    message = (
+        f"{person.name} asked for a {WHAT[action]}; it is among the artifacts once this attempt "
+        "has ended."
+    )
+    _ask_node(session, bells, job, attempt, action, person, message)
+
+
+def _ask_node(
+    session: Session,
+    bells: Bells,
+    job: Job,
+    attempt: Attempt,
+    action: RequestAction,
+    person: Person,
+    message: str,
+) -> None:
     number = Request.model_validate(attempt.request).number + 1 if attempt.request else 1
     attempt.request = Request(number=number, action=action).model_dump()
     note(
@@ -102,8 +119,7 @@ def request(
         job.id,
         f"{action}_asked",
         now=utc_now(),
-        message=f"{person.name} asked for a {WHAT[action]}; it is among the artifacts once this "
-        "attempt has ended.",
+        message=message,
         actor=person.id,
         epoch=attempt.epoch,
     )
@@ -195,8 +211,25 @@ def requeue(session: Session, bells: Bells, job_id: str, person: Person) -> JobV
     return show_job(session, job_id, person)
 
 
+def release(session: Session, bells: Bells, job_id: str, person: Person) -> JobView:
+    """End the hold of a failed job's sandbox. Raises NotFound, Conflict if it is not held."""
+    job = find_job_locked(session, job_id, person)
+    attempt = live_attempt(session, job)
+    if attempt is None or attempt.held_until is None:
+        raise Conflict(f"{job.name} is {job.state}; its sandbox is not held.", code="not_held")
+    if job.state is JobState.RUNNING:
+        message = f"{person.name} released the sandbox."
+        _ask_node(session, bells, job, attempt, "release", person, message)
+        session.flush()
+    return show_job(session, job_id, person)
+
+
 def ask(
-    session: Session, bells: Bells, job_id: str, person: Person, action: RequestAction
+    session: Session,
+    bells: Bells,
+    job_id: str,
+    person: Person,
+    action: Literal["profile", "snapshot"],
 ) -> JobView:
     """Ask a running job for a profile or a snapshot. Raises NotFound, Conflict."""
     job = find_job_locked(session, job_id, person)

@@ -23,6 +23,7 @@ from core.leases import node_slots
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
+from core.spec.spec import MAX_HOLD_ON_FAILURE_S
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome, Phase, Sharing
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
@@ -31,6 +32,7 @@ from core.transitions import advance, note
 from core.wire.messages import (
     ExitRecord,
     Heartbeat,
+    HeldSandbox,
     Observed,
 )
 from core.workspaces import writers
@@ -190,12 +192,33 @@ def _take_part(
     if part.phase is not seen.phase:
         part.phase = seen.phase
         _together(session, attempt, part, node, now=now, bells=bells)
+    if seen.held is not None and attempt.held_until is None and seen.phase is not Phase.STOPPING:
+        _take_hold(session, node, job, attempt, seen.held, now=now)
+        bells.jobs.add(job.id)
+        bells.nodes.add(node.name)  # its deadline has moved
     if seen.phase is Phase.RUNNING and attempt.state is AttemptState.STARTING:
         attempts.run(session, job, attempt, now=now, actor=node.id)
     if seen.phase is Phase.STOPPING and attempt.state is not AttemptState.STOPPING:
         _stops_by_itself(session, node, job, attempt, part, now=now)
     if attempt.state is not before:
         bells.jobs.add(job.id)
+
+
+def _take_hold(
+    session: Session, node: Node, job: Job, attempt: Attempt, held: HeldSandbox, *, now: datetime
+) -> None:
+    lease = stopped_with(session, session.get_one(Lease, attempt.lease_id))
+    until = now + timedelta(seconds=min(held.left_s, MAX_HOLD_ON_FAILURE_S))
+    attempts.hold_sandbox(
+        session,
+        job,
+        attempt,
+        outcome=held.outcome,
+        why=clean_text(held.reason),
+        until=min(until, usable_end(lease.hold_end, lease.grace_s)),
+        now=now,
+        actor=node.id,
+    )
 
 
 def _together(

@@ -1,7 +1,7 @@
 """Orders for a node: every attempt that should live there, with its deadlines."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import cast
 
 from sqlalchemy import bindparam, select
@@ -11,6 +11,7 @@ from api.files.dataset_files import files_of
 from api.nodes.fetching_ahead import DATASET_FILE, fetched_ahead, script_inputs
 from api.nodes.network_lists import network_of
 from api.nodes.workspace_orders import workspace_order
+from core.jobs.attempts import limited_to
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.spec.script import Script
@@ -104,8 +105,7 @@ def deadlines(job: Job, attempt: Attempt, leases: Sequence[Lease], *, now: datet
     timetable of the policy that it was granted under. The earliest deadline applies on all nodes.
     """
     to_lease_stop = min(_until(usable_end(one.hold_end, one.grace_s), now) for one in leases)
-    running = now - attempt.started_at if attempt.started_at else timedelta()
-    to_time_limit = job.wall_time_s - job.used_s - running.total_seconds()
+    to_time_limit = _until(limited_to(job, attempt, now=now), now)
     stop_in_s = min(to_lease_stop, to_time_limit)
     return Deadlines(
         checkpoint_in_s=min(_until(one.hold_end, now) - one.checkpoint_s for one in leases),
@@ -160,6 +160,7 @@ def _order(
         else [],
         workspace=workspace_order(session, job, attempt, part, quota),
         network=network_of(session, job, spec, session.get_one(Node, part.node_id)),
+        hold_on_failure_s=spec.hold_on_failure if isinstance(spec, ScriptJobSpec) else None,
         resume=_resume(session, attempt),
         deadlines=until,
         stop=stop,

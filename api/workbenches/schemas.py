@@ -6,7 +6,8 @@ from core.states import JobState
 
 
 class WorkbenchView(View):
-    """A workbench: a job that its owner sits in front of."""
+    """A workbench: a job that its owner sits in front of, or the held sandbox of one that has
+    failed."""
 
     id: str
     """Id of the job."""
@@ -27,6 +28,9 @@ class WorkbenchView(View):
     no_browser: str
     """Reason why its program in the browser cannot be opened here; empty if it can, or if it has
     none."""
+    is_held: bool
+    """True for the sandbox of a job that has failed (`hold_on_failure`): POST
+    /v1/jobs/{id}/release ends it."""
 
 
 class WorkbenchEntryView(View):

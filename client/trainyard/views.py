@@ -1490,6 +1490,9 @@ class Job(View):
     """True once the job has ended for good."""
     inputs: tuple[JobInput, ...] = ()
     """Inputs of a script, resolved when the job was submitted."""
+    is_held: bool = False
+    """True while the sandbox of an attempt that has failed is held: its owner may open a shell in
+    it, or release it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -2491,7 +2494,8 @@ class WindowPlan(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench(View):
-    """A workbench: a job that its owner sits in front of."""
+    """A workbench: a job that its owner sits in front of, or the held sandbox of one that has
+    failed."""
 
     id: str
     """Id of the job."""
@@ -2512,6 +2516,9 @@ class Workbench(View):
     no_browser: str
     """Reason why its program in the browser cannot be opened here; empty if it can, or if it has
     none."""
+    is_held: bool
+    """True for the sandbox of a job that has failed (`hold_on_failure`): POST /v1/jobs/{id}/release
+    ends it."""
 
 
 @dataclass(frozen=True, kw_only=True)

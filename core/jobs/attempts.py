@@ -18,7 +18,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from core.base.ids import IdKind, new_id
-from core.base.words import in_words
+from core.base.words import clock, in_words
 from core.jobs.gang_exit import PartEnd, judge_together
 from core.leases import node_slots
 from core.reasons import ReasonCode
@@ -40,7 +40,7 @@ from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
-from core.transitions import advance, enter
+from core.transitions import advance, enter, note
 from core.wire.messages import ExitRecord, Rendezvous
 from core.workspaces import writers
 
@@ -201,6 +201,42 @@ def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: s
     )
 
 
+def hold_sandbox(
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    *,
+    outcome: Outcome,
+    why: str,
+    until: datetime,
+    now: datetime,
+    actor: str,
+) -> None:
+    """Record that an attempt has failed, with `outcome`, and that its sandbox is held.
+
+    It stays live until the hold is over, so its slots stay its own. `why` is a sentence for the
+    owner.
+    """
+    run(session, job, attempt, now=now, actor=actor)
+    if attempt.held_until is not None or attempt.state is not AttemptState.RUNNING:
+        return
+    attempt.held_until, attempt.held_outcome = until, outcome
+    message = f"{why} Its sandbox is held until {clock(until, now)} at the latest."
+    attempt.reason = job.reason = message
+    job.reason_code = ReasonCode.FAILED_HELD
+    note(
+        session,
+        job.id,
+        "held",
+        now=now,
+        message=message,
+        actor=actor,
+        epoch=attempt.epoch,
+        reason_code=outcome,
+    )
+    session.flush()
+
+
 def lock(session: Session, job: Job) -> None:
     """Lock the job until the transaction ends, and read it again: it may have moved on."""
     session.refresh(job, with_for_update={"key_share": True})
@@ -218,6 +254,13 @@ def start(session: Session, attempt: Attempt, *, now: datetime, actor: str) -> N
         actor=actor,
         started_at=now,
     )
+
+
+def limited_to(job: Job, attempt: Attempt, *, now: datetime) -> datetime:
+    """Return the end of a live attempt's wall time, or of the hold of its sandbox."""
+    if attempt.held_until is not None:
+        return attempt.held_until
+    return (attempt.started_at or now) + timedelta(seconds=job.wall_time_s - job.used_s)
 
 
 def ask_to_stop(
@@ -329,6 +372,8 @@ def conclude(
     end: the node or the shim was lost.
     """
     lock(session, job)
+    if record is None and attempt.held_outcome is not None:  # it had failed before it was lost
+        outcome, message = attempt.held_outcome, f"{attempt.reason} {message}"
     if outcome is Outcome.PREEMPTED and attempt.state is AttemptState.STOPPING and attempt.reason:
         message = f"{attempt.reason} {message}"  # the reason names the job that needed its nodes
     exited = advance(

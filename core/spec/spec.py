@@ -30,6 +30,7 @@ from strategies.plan.spec import SpecPart, TrainSpec
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,62}$"
 UNIT_S = {"s": 1, "min": 60, "h": 3600}
 MAX_WALL_TIME_S = 14 * 24 * 3600
+MAX_HOLD_ON_FAILURE_S = 12 * 3600
 MAX_OUT_OF_MEMORY_S = 30 * 60  # a few steps are enough to see it fail or to prove the plan wrong
 
 
@@ -179,6 +180,22 @@ class ScriptJobSpec(ProgramTerms):
     """A job that runs a script of its owner's."""
 
     script: Script
+    hold_on_failure: Annotated[Duration, Field(ge=60, le=MAX_HOLD_ON_FAILURE_S)] | None = Field(
+        default=None, exclude_if=lambda held: held is None
+    )
+    """Hold the sandbox of an attempt that fails for so long, or to the end of its lease: `trainyard
+    workbench open JOB` opens a shell in it. Its lease goes on meanwhile. Default: not at all."""
+
+    @field_validator("hold_on_failure")
+    @classmethod
+    def _is_on_one_node(cls, held: int | None, info: ValidationInfo) -> int | None:
+        resources = info.data.get("resources")
+        if held is not None and isinstance(resources, Resources) and resources.nodes > 1:
+            raise ValueError(
+                f"the sandbox of a job on one node can be held, not those of {resources.nodes}; "
+                "leave it out, or use 1 node"
+            )
+        return held
 
 
 class WorkbenchJobSpec(ProgramTerms):

@@ -182,6 +182,11 @@ class Attempt(Base):
     """Access to its owner's workspace; None: the job asks for none."""
     workspace_snapshot_id: Mapped[str | None]
     """Snapshot of the workspace that it begins with; None: an empty one."""
+    held_until: Mapped[datetime | None]
+    """Time until which the sandbox of this attempt, which has failed, is held for its owner. The
+    attempt is live until then."""
+    held_outcome: Mapped[Outcome | None]
+    """Outcome that it has when it is no longer held."""
     exit: Mapped[Document | None]
     """`core.wire.messages.ExitRecord`, judged from those of all its nodes."""
     files_kept: Mapped[bool] = mapped_column(default=False)

@@ -218,6 +218,16 @@ class HostUse(Message):
     """Reason of the last refusal."""
 
 
+class HeldSandbox(Message):
+    """Sandbox of an attempt that has failed, held for its owner."""
+
+    outcome: Outcome
+    reason: str = Field(max_length=4000)
+    """A sentence for the owner, as in the exit record that follows."""
+    left_s: float
+    """Seconds to its end, counted from the send of this message."""
+
+
 class Observed(Message):
     """An attempt whose run directory is on this node."""
 
@@ -238,6 +248,8 @@ class Observed(Message):
     """True after the exit once metrics, logs, checkpoints and artifacts are all acknowledged."""
     hosts: list[HostUse] = Field(default=[], max_length=300, exclude_if=lambda used: not used)
     """Hosts that it has reached, or tried to, so far."""
+    held: HeldSandbox | None = Field(default=None, exclude_if=lambda held: held is None)
+    """Sandbox of the attempt, if it has failed and is held."""
 
 
 class Heartbeat(Message):
@@ -285,7 +297,8 @@ class Resume(Message):
     files: list[FileRef]
 
 
-RequestAction = Literal["profile", "snapshot"]
+RequestAction = Literal["profile", "snapshot", "release"]
+"""`release`: end a sandbox that is held."""
 
 
 class Secrets(Message):
@@ -424,6 +437,11 @@ class Order(Message):
     network: Network | None = Field(default=None, exclude_if=lambda told: told is None)
     """Hosts that it may reach. None: no host. Left out of the answer then: older workers do not
     know the field."""
+    hold_on_failure_s: int | None = Field(
+        default=None, ge=1, exclude_if=lambda seconds: seconds is None
+    )
+    """Seconds for which the sandbox is held if the program fails. Left out of the answer if None:
+    older workers do not know the field."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None

@@ -52,8 +52,17 @@ async def start(viewer: Viewer) -> Response:
 
 async def stop(viewer: Viewer) -> Response:
     """Stop one."""
+    return await _act(viewer, "cancel")
+
+
+async def release(viewer: Viewer) -> Response:
+    """Release the sandbox of a job that has failed."""
+    return await _act(viewer, "release")
+
+
+async def _act(viewer: Viewer, word: str) -> Response:
     try:
-        await viewer.call("POST", f"/v1/jobs/{viewer.part('workbench_id')}/cancel")
+        await viewer.call("POST", f"/v1/jobs/{viewer.part('workbench_id')}/{word}")
     except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from core.spec.planning import plan_on
 from core.spec.script import ScriptPlan
-from core.spec.spec import ProgramJobSpec, WorkbenchJobSpec, read_job_spec
+from core.spec.spec import ProgramJobSpec, ScriptJobSpec, WorkbenchJobSpec, read_job_spec
 from strategies.plan.hardware import Hardware
 
 NODE = Hardware(class_name="h100x8", device="cuda", slots=8, memory_gib=80)
@@ -52,3 +52,36 @@ def test_its_slots_are_planned_as_ranks_are() -> None:
 def test_nonsense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         bench(**wrong)
+
+
+def script(**other: object) -> ScriptJobSpec:
+    resources = {"wall_time": "50min", **other.pop("resources", {})}  # type: ignore[dict-item]
+    code = {"entry": "a.py", "code": "0" * 64}
+    spec = read_job_spec({"name": "x", "script": code, "resources": resources, **other})
+    assert isinstance(spec, ScriptJobSpec)
+    return spec
+
+
+def test_the_sandbox_of_a_script_may_be_held_after_its_failure() -> None:
+    assert script().hold_on_failure is None
+    held = script(hold_on_failure="30min")
+    assert held.hold_on_failure == 1800
+    assert read_job_spec(held.model_dump(mode="json")) == held
+    assert "hold_on_failure" not in script().model_dump()  # an older API reads the rest
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"hold_on_failure": "13h"}, "43200"),
+        ({"hold_on_failure": "5s"}, "60"),
+        ({"hold_on_failure": "30min", "resources": {"nodes": 3}}, "not those of 3"),
+    ],
+)
+def test_a_hold_that_cannot_be_is_refused_with_its_field(wrong: object, said: str) -> None:
+    assert isinstance(wrong, dict)
+    with pytest.raises(ValidationError) as caught:
+        script(**wrong)
+    [error] = caught.value.errors()
+    assert error["loc"] == ("hold_on_failure",)
+    assert said in error["msg"]

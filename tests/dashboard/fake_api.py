@@ -358,6 +358,7 @@ WORKBENCH = view(
         "slots": 1,
         "ends_at": NOW,
         "can_be_entered": True,
+        "is_held": False,
     },
 )
 WORKSPACE = view(

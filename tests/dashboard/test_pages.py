@@ -593,6 +593,19 @@ def test_a_lease_of_a_part_tells_its_size_and_once_it_runs_its_gpus(
     assert text.count("of 4 GPUs") == 2, "a whole node is not counted out"
 
 
+def test_a_held_sandbox_is_entered_and_released_where_workbenches_are(
+    full: FakeApi, page: TestClient
+) -> None:
+    full.put("/v1/workbenches", [WORKBENCH.model_copy(update={"is_held": True})])
+    text = page.get("/workbenches").text
+    assert "held after its failure" in text
+    assert f'href="{BENCH}"' in text
+    assert f"{BENCH}/stop" not in text
+    full.put(f"/v1/jobs/{WORKBENCH.id}/release", job(), method="POST")
+    assert page.post(f"{BENCH}/release").status_code == 303
+    assert full.sent("POST", f"/v1/jobs/{WORKBENCH.id}/release")
+
+
 def test_a_refused_booking_keeps_what_was_typed(full: FakeApi, page: TestClient) -> None:
     full.put("/v1/leases", refusal(409, "Taken; free from 18:00."), method="POST")
     answer = page.post("/leases", data={"start_local": "2026-03-05T15:00", "hours": "7"})

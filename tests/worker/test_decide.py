@@ -95,6 +95,8 @@ def test_a_shim_that_is_gone_without_a_record_was_lost_to_something() -> None:
     assert found.outcome is Outcome.LEASE_ENDED
     assert isinstance(found := step(replace(lost, trained="Trained 400 steps.")), Conclude)
     assert found.outcome is Outcome.SUCCEEDED
+    failure = (Outcome.USER_ERROR, "Rank 0 failed.")  # and was held: it is not tried again
+    assert step(replace(rebooted, failed=failure)) == Conclude(KEY, *failure)
 
 
 def test_a_shim_that_outlives_its_last_deadline_is_ended() -> None:

@@ -30,7 +30,15 @@ from strategies.plan.run_directory import (
     json_bytes,
     write_control,
 )
-from worker.attempts import Attempt, DeadlinesFile, NodeFolder, ShimState, StartFile, read_model
+from worker.attempts import (
+    Attempt,
+    DeadlinesFile,
+    HeldFile,
+    NodeFolder,
+    ShimState,
+    StartFile,
+    read_model,
+)
 from worker.boot import boot_id
 from worker.gpus.slots import SlotsFile
 from worker.gpus.xids import by_rank, hardware_xids, kernel_log
@@ -53,7 +61,7 @@ from worker.ranks.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup
 from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.script_launch import ScriptLauncher
 from worker.scripts.script_run import masks_of
-from worker.workbench.launch import WorkbenchLauncher
+from worker.workbench.launch import HeldLauncher, WorkbenchLauncher
 
 LOOK_EVERY_S = 0.2  # between two checks of deadlines and result.json; a child's end wakes at once
 FAIL_GRACE_S = 5.0  # for the other ranks to report what they saw, after the first has failed
@@ -62,6 +70,8 @@ REPORT_GRACE_S = 5.0  # for torchrun to print its table once its ranks are gone
 GONE_WITHIN_S = 30.0
 PORTS_TRIED = 3
 LAST_LINES = 50
+HELD_OUTCOMES = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY)  # of scripts: others are retried
+SHELLS_LEAVE_WITHIN_S = 8.0  # after SIGTERM to a porter, which gives them 3 s
 FAR = float("inf")
 
 
@@ -138,6 +148,8 @@ class Shim:
         self.told_to_leave = False
         self.obeyed = 0
         """Number of the last request that was passed on."""
+        self.held_until = FAR
+        """End of the hold of the sandbox; FAR while it is not held."""
 
     def run(self) -> None:
         """Start the ranks, watch them to their end, and write exit.json."""
@@ -147,12 +159,7 @@ class Shim:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal would not end a wait
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         self.limits.set()
-        self.memory = MemoryWatch(
-            self.limits.memory_bytes,
-            self.limits.bounded.get("memory"),
-            processes=lambda: descendants(os.getpid()),
-            has_neighbours=self.start.share is not None,
-        )
+        self.memory = self._watch_memory()
         say(
             f"Memory: {self.limits.memory_bytes / 2**30:.2f} GiB at most. Limited by cgroups: "
             f"{', '.join(self.limits.bounded) or 'nothing'}."
@@ -180,8 +187,13 @@ class Shim:
                 break
         gone = self.tree.kill(within_s=GONE_WITHIN_S, spare=os.getpid(), reap=self.reap)
         self.memory.look()
-        self.launcher.conclude(stopped=self.stop_reason is not None)
-        self.write_exit(evidence, failure, gone=gone)
+        was_stopped, held = self.stop_reason is not None, None
+        if gone and not was_stopped and isinstance(self.launcher, ScriptLauncher):
+            held = self.judge_for_hold(self.launcher, evidence, failure)
+            if held is not None:
+                gone = self.hold(self.launcher, held)
+        self.launcher.conclude(stopped=was_stopped)
+        self.write_exit(held or self.judge_end(evidence, failure), evidence, gone=gone)
         self.limits.remove()
         if self.cgroup is not None:
             with contextlib.suppress(OSError):
@@ -199,6 +211,7 @@ class Shim:
             if not self.launcher.is_running():
                 return
             self.obey_deadlines()
+            self.end_hold()
             self.keep_ranks_together()
             self.keep_within_memory()
             signal.sigtimedwait([signal.SIGCHLD], min(LOOK_EVERY_S, self.memory.pause_s))
@@ -263,18 +276,67 @@ class Shim:
             self.launcher.kill_ranks()
             self.kill_tree_at = boot_s()
 
-    def write_exit(self, evidence: list[RankEvidence], failure: str, *, gone: bool) -> None:
-        """Judge, and write exit.json: from then on the attempt is over."""
+    def judge_for_hold(
+        self, program: ScriptLauncher, evidence: list[RankEvidence], failure: str
+    ) -> ExitJudgement | None:
+        """Return the judgement of a script whose sandbox is to be held; None if it is not."""
+        if program.script_run.hold_on_failure_s is None or program.code() == 0 or program.breach:
+            return None
+        verdict = self.judge_end(evidence, failure)
+        return verdict if verdict.outcome in HELD_OUTCOMES else None
+
+    def hold(self, program: ScriptLauncher, verdict: ExitJudgement) -> bool:
+        """Hold the sandbox of a script that has failed, with a porter in it, for as long as its
+        owner asked, or until it is released or a deadline comes. Return True once nothing runs."""
+        hold_s = program.script_run.hold_on_failure_s
+        assert hold_s is not None
+        self.held_until = boot_s() + hold_s
+        held = HeldLauncher(
+            self.attempt,
+            self.start,
+            self.limits,
+            pid=program.pid,
+            user=program.user,
+            proxy_user=program.proxy_user,
+        )
+        mask = masks_of(self.attempt).apply
+        verdict = verdict._replace(reason=mask(verdict.reason))
+        lines = [mask(line) for line in last_lines(self.attempt, verdict.culprit_rank)]
+        held.greet(greeting(verdict, lines))
+        self.memory, self.out_of_memory, self.killed = self._watch_memory(), False, False
+        say(f"The script has failed; its sandbox is held for {hold_s:,} s at most.")
+        try:
+            held.start()
+        except OSError as error:
+            say(f"The sandbox cannot be held: the operating system refused: {error}")
+            held.conclude(stopped=True)
+            return True
+        self.attempt.write_held(HeldFile(until=self.held_until, **verdict._asdict()))
+        self.launcher = held
+        self.watch_to_the_end()
+        gone = self.tree.kill(within_s=GONE_WITHIN_S, spare=os.getpid(), reap=self.reap)
+        held.conclude(stopped=True)
+        self.launcher = program
+        return gone
+
+    def end_hold(self) -> None:
+        """End the porter of a held sandbox once its time is over: the shells are hung up."""
+        if boot_s() >= self.held_until and self.kill_tree_at == FAR:
+            say("The sandbox is not held any longer.")
+            self.launcher.terminate()
+            self.kill_tree_at = boot_s() + SHELLS_LEAVE_WITHIN_S
+
+    def judge_end(self, evidence: list[RankEvidence], failure: str) -> ExitJudgement:
+        """Judge the end of the ranks."""
         stop = (
             None if self.stop_reason is None else StopRequest(self.stop_reason, killed=self.killed)
         )
-        result = read_model(self.attempt.result, Result)
         told = self.attempt.memory() if not self.start.script else []
-        verdict = judge(
+        return judge(
             Evidence(
                 node=self.start.node,
                 ranks=evidence,
-                result=result,
+                result=read_model(self.attempt.result, Result),
                 step=self.attempt.last_step(),
                 stop=stop,
                 memory=self.memory.use(),
@@ -289,6 +351,11 @@ class Shim:
                 gpu_faults=self._gpu_faults(),
             )
         )
+
+    def write_exit(
+        self, verdict: ExitJudgement, evidence: list[RankEvidence], *, gone: bool
+    ) -> None:
+        """Write exit.json: from then on the attempt is over."""
         reason = verdict.reason
         if not gone:
             reason += " Some of its processes could not be killed; an administrator must check."
@@ -308,9 +375,17 @@ class Shim:
                 boot=self.state.boot_id,
                 evidence=evidence,
                 duration_s=boot_s() - self.state.began_s,
-                result=result,
-                memory=told,
+                result=read_model(self.attempt.result, Result),
+                memory=self.attempt.memory() if not self.start.script else [],
             )
+        )
+
+    def _watch_memory(self) -> MemoryWatch:
+        return MemoryWatch(
+            self.limits.memory_bytes,
+            self.limits.bounded.get("memory"),
+            processes=lambda: descendants(os.getpid()),
+            has_neighbours=self.start.share is not None,
         )
 
     def _gpu_faults(self) -> dict[int, str]:
@@ -346,7 +421,11 @@ class Shim:
         if request is None or request.number <= self.obeyed or self.stop_reason is not None:
             return
         self.obeyed = request.number
-        self._ask(Action(request.action))
+        if request.action == "release":
+            if self.held_until != FAR:
+                self.held_until = boot_s()
+        else:
+            self._ask(Action(request.action))
 
     def _ask_for_checkpoint(self) -> None:
         if self.launcher.hears_control:
@@ -420,6 +499,13 @@ def exit_record(
         result=result,
         memory=list(memory),
     )
+
+
+def greeting(verdict: ExitJudgement, lines: Sequence[str]) -> str:
+    """Return what the shells of a held sandbox show above: the last lines, and the failure."""
+    whose = "" if verdict.culprit_rank is None else f" of rank {verdict.culprit_rank}"
+    shown = "".join(f"{line}\n" for line in lines)
+    return f"Last lines{whose}:\n\n{shown}\n{verdict.reason}\n\n"
 
 
 def planned(attempt: Attempt) -> PlannedMemory | None:

@@ -133,12 +133,15 @@ def program_run(
         if program.secrets:
             _write_secrets(attempt, fetch_secrets())
     python = sys.executable if environment is None else f"{ENVIRONMENT}/bin/python"
+    has_porter = isinstance(program, Workbench) or order.hold_on_failure_s is not None
+    if has_porter:
+        place_porter(folders.porter)
     if isinstance(program, Workbench) and program.kind is WorkbenchKind.JUPYTER:
         jupyter.place_settings(folders.porter, python)
     for readable in (
         folders.sdk,
         folders.hub,
-        *([folders.porter] if isinstance(program, Workbench) else []),
+        *([folders.porter] if has_porter else []),
         *(() if resume_from is None else (Path(resume_from),)),
     ):
         _let_read(readable)
@@ -157,7 +160,12 @@ def program_run(
         workspace=workspace,
     )
     if isinstance(program, Script):
-        return ScriptRun(script=program, **dict(run))
+        return ScriptRun(
+            script=program,
+            hold_on_failure_s=order.hold_on_failure_s,
+            api_url=host.api_url,
+            **dict(run),
+        )
     return WorkbenchRun(workbench=program, api_url=host.api_url, **dict(run))
 
 
@@ -175,7 +183,6 @@ def _place_code(
         return None if program.requirements is None else folders.code / program.requirements
     if program.kind is WorkbenchKind.JUPYTER and (why := jupyter.why_not_installed()):
         raise CannotStart(Outcome.START_FAILED, f"{why}.")
-    place_porter(folders.porter)
     if program.requirements is None:
         return None
     file = folders.path / "requirements.txt"

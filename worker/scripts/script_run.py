@@ -7,7 +7,8 @@ sandbox/
   hub/                 /job/hub: the hub that serves them
   sdk/trainyard/run.py          /job/sdk
   rank                          starts one rank with its logs
-  porter/                       /job/porter: of a workbench, the program that opens its terminals
+  porter/                       /job/porter: the program that opens the terminals of a workbench,
+                                or of a sandbox that is held
 """
 
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ class ScriptRun(ProgramRun):
     """Content of a script's plan.json."""
 
     script: Script
+    hold_on_failure_s: int | None = None
+    """Seconds for which its sandbox is held if it fails; None: not at all."""
+    api_url: str = ""
+    """Address of the API, to which the carrier of a held sandbox connects."""
 
 
 class WorkbenchRun(ProgramRun):

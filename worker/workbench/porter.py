@@ -55,6 +55,8 @@ SSH_PROGRAM = (
     "from worker.workbench.ssh_server import main; main()"
 )
 SHELLS = ("bash", "sh")
+SHELL_FOLDER = "TRAINYARD_SHELL_FOLDER"  # variable: where shells begin, if not at home
+GREETING = "greeting"  # file of the porter's folder: shown above each shell, if it is there
 
 
 def main(descriptor: int, server: Sequence[str] = ()) -> int:
@@ -377,8 +379,8 @@ class Terminal:
     def __init__(self, porter: Porter, name: str) -> None:
         self.porter, self.name = porter, name
         self.viewers: set[Viewer] = set()
-        self.kept = bytearray()
-        self.end = 0
+        self.kept = bytearray(greeting())
+        self.end = len(self.kept)
         """Number of bytes that it has written from its start; `kept` are the last of them."""
         self.typed = bytearray()
         self.pid, self.pty = pty.fork()
@@ -503,6 +505,15 @@ class Terminal:
                 asyncio.get_running_loop().call_later(REAPED_EVERY_S, self.reap)
 
 
+def greeting() -> bytes:
+    """Return what each terminal shows above its shell, as a terminal takes it."""
+    try:
+        with open(os.path.join(ROOT, GREETING), "rb") as file:
+            return file.read(KEPT_BYTES // 4).replace(b"\n", b"\r\n")
+    except OSError:
+        return b""
+
+
 def note(text: str) -> None:
     """Write a line to the workbench's log, which its owner can read."""
     sys.stderr.write(f"{text}\n")
@@ -515,7 +526,8 @@ def become_shell() -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         environment = {**os.environ, "TERM": "xterm-256color"}
-        os.chdir(environment.get("HOME", "/"))
+        home = environment.get("HOME", "/")
+        os.chdir(environment.pop(SHELL_FOLDER, home))
         shell = next(found for name in SHELLS if (found := shutil.which(name)))
         os.execve(shell, [os.path.basename(shell), "-i"], {**environment, "SHELL": shell})
     finally:

@@ -115,6 +115,10 @@ class Jobs:
         """Record the memory use of the job's next step: an artifact once the job has ended."""
         return self._act(job_id, "snapshot")
 
+    def release(self, job_id: str) -> Job:
+        """End the hold of the sandbox of a job that has failed (`hold_on_failure`)."""
+        return self._act(job_id, "release")
+
     def clone(self, job_id: str, overrides: Mapping[str, Any] | None = None) -> Job:
         """Submit a new job with the same spec and `overrides` laid over it; None removes a
         field."""

@@ -45,6 +45,7 @@ class ScriptOptions:
     inputs: Sequence[str]
     workspace: bool
     network: Sequence[str]
+    hold_on_failure: str | None
     yes: bool
 
     def given(self) -> list[str]:
@@ -59,6 +60,7 @@ class ScriptOptions:
             "--input": self.inputs,
             "--workspace": self.workspace,
             "--network": self.network,
+            "--hold-on-failure": self.hold_on_failure,
             "--yes": self.yes,
         }
         return [option for option, value in named.items() if value]

@@ -173,6 +173,15 @@ def submit(
             rich_help_panel=SCRIPT,
         ),
     ] = None,
+    hold_on_failure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Hold its sandbox for so long if it fails, such as 30min: trainyard workbench "
+            "open JOB opens a shell in it.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None,
     yes: Annotated[
         bool,
         typer.Option("--yes", "-y", help="Send many files without asking.", rich_help_panel=SCRIPT),
@@ -198,6 +207,7 @@ def submit(
         inputs=inputs or [],
         workspace=workspace,
         network=network or [],
+        hold_on_failure=hold_on_failure,
         yes=yes,
     )
     text = None if script is not None else _job_text(words or [], options)
@@ -243,6 +253,8 @@ def _submit_script(
         fields["workspace"] = True
     if options.network:
         fields["network"] = list(options.network)
+    if options.hold_on_failure:
+        fields["hold_on_failure"] = options.hold_on_failure
     return client.jobs.create({"name": script.stem, "script": said, **fields})
 
 

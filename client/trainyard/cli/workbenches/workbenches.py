@@ -128,7 +128,8 @@ def open_workbench(
         str, typer.Option("--terminal", "-t", help="Name of the terminal; a new one is started.")
     ] = "1",
 ) -> None:
-    """Open a terminal of a workbench. Ctrl-] leaves it, and its programs go on.
+    """Open a terminal of a workbench, or of the held sandbox of a job that has failed. Ctrl-]
+    leaves it, and its programs go on.
 
     The terminal's title has a clock to the end, and rings 15 and 5 minutes before.
     """
@@ -144,6 +145,14 @@ def stop(
     with connect() as client:
         job = client.jobs.cancel(workbench_id)
     print_answer(job.raw, f"{job.name} is {job.state}.", as_json=as_json)
+
+
+@app.command("release")
+def release(job_id: Annotated[str, typer.Argument(metavar="JOB")], as_json: AsJson = False) -> None:
+    """Release the sandbox of a job that has failed and asked to be held. The job fails then."""
+    with connect() as client:
+        job = client.jobs.release(job_id)
+    print_answer(job.raw, f"The sandbox of {job.name} is being released.", as_json=as_json)
 
 
 def _only_one(client: Trainyard) -> Workbench:
