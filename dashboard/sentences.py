@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import yaml
 
-from dashboard.formats import counted
+from dashboard.formats import counted, decimal, span
 from trainyard.views import Certificate, Event, Job, Lease, Me, Node
 
 LIVE = ("starting", "running", "stopping")
@@ -155,6 +155,15 @@ def batch_words(job: Job) -> str:
         f"{plan.global_batch_size:,} = {plan.micro_batch_size:,} \u00d7 {steps} "
         f"\u00d7 {counted(copies, 'data-parallel rank')}"
     )
+
+
+def cost_words(job: Job) -> str:
+    """`33 s on 2 CPU slots`, or `3 h 2 min on 8 GPUs, 24.3 GPU-hours`: what a job has used."""
+    ranks = job.plan.world_size
+    on_gpu = job.plan.device == "cuda"
+    used = f"{span(job.used_s)} on {counted(ranks, 'GPU' if on_gpu else 'CPU slot')}"
+    hours = job.used_s * ranks / 3600
+    return f"{used}, {decimal(hours, 3)} GPU-hours" if on_gpu and hours >= 0.1 else used
 
 
 def given(part: object) -> object:

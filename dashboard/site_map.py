@@ -68,6 +68,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("POST", "/jobs/new/fields", submission.fields),
     ("GET", "/jobs/{job_id}", job.show),
     ("GET", "/jobs/{job_id}/head", job.head),
+    ("GET", "/jobs/{job_id}/lead", job.lead),
     ("GET", "/jobs/{job_id}/events", job.events),
     ("GET", "/jobs/{job_id}/history", job.history),
     ("POST", "/jobs/{job_id}/{action:str}", job.act),

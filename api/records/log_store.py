@@ -13,7 +13,7 @@ from sqlalchemy import Row, Select, bindparam, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.records.schemas import LogLine
-from core.base.errors import BadRequest
+from core.base.errors import BadRequest, NotFound
 from core.states import AttemptState
 from core.tables.jobs import Attempt
 from core.tables.telemetry import LogChunk
@@ -27,6 +27,7 @@ ERROR = re.compile(
 )
 WARNING = re.compile(r"warn(ing)?\b", re.IGNORECASE)
 CURSOR = re.compile(r"^\d{1,18}\.\d{1,9}(-\d{1,18}){0,2000}$")
+PLACE = re.compile(r"^(\d{1,9})\.(-?\d{1,6})\.(stdout|stderr)\.(\d{1,18})$")
 
 
 # Built once: to build a query takes longer than to ask it.
@@ -37,6 +38,7 @@ OF_JOB = (
         LogChunk.rank,
         LogChunk.stream,
         LogChunk.first_line,
+        LogChunk.at,
         LogChunk.content,
         Attempt.state,
     )
@@ -56,7 +58,7 @@ NEXT = (
     .limit(CHUNKS_AT_A_TIME)
 )
 NO_END = 2**63 - 1
-Chunks = Select[int, int, int, str, int, str, AttemptState]
+Chunks = Select[int, int, int, str, int, datetime, str, AttemptState]
 LAST = (
     select(LogChunk.id, LogChunk.first_line, LogChunk.content)
     .where(
@@ -105,6 +107,29 @@ class LogCursor:
 
 
 @dataclass(frozen=True)
+class LinePlace:
+    """Name of one line: its attempt, rank, stream and number."""
+
+    epoch: int
+    rank: int
+    stream: str
+    line: int
+
+    @classmethod
+    def parse(cls, text: str) -> "LinePlace":
+        """Return the place that `1.0.stdout.57` names. Raises BadRequest for anything else."""
+        found = PLACE.match(text)
+        if found is None:
+            raise BadRequest(
+                f"around: {text[:60]!r} is not a line. Write attempt, rank, stream and number of "
+                "the line, such as 1.0.stdout.57.",
+                param="around",
+            )
+        epoch, rank, stream, line = found.groups()
+        return cls(int(epoch), int(rank), stream, int(line))
+
+
+@dataclass(frozen=True)
 class LogFilter:
     """Filter of the lines that a reader wants."""
 
@@ -139,6 +164,7 @@ class _Chunk:
     rank: int
     stream: str
     first_line: int
+    at: datetime
     content: str
     is_over: bool
     """True once the attempt has exited: nothing grows any more."""
@@ -259,25 +285,80 @@ def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> Log
     held = _growing(session, job_id, wanted)
     chunks, of_job = _of(OF_JOB, wanted), {"job_id": job_id}
     place = session.scalar(chunks.with_only_columns(func.max(LogChunk.id)), of_job) or 0
+    lines = _backwards(session, job_id, count, wanted=wanted, before=place + 1, held=held)
+    return LogPage(lines, LogCursor(place, 0, held), False)
+
+
+def around(
+    session: Session, job_id: str, place: LinePlace, count: int, *, wanted: LogFilter
+) -> LogPage:
+    """Return up to `count` lines, half of them before the line at `place`, and the position after
+    them. Raises NotFound if the job has no such line."""
+    of_stream = OF_JOB.where(
+        Attempt.epoch == place.epoch,
+        LogChunk.rank == place.rank,
+        LogChunk.stream == place.stream,
+        LogChunk.first_line <= place.line,
+    )
+    row = session.execute(
+        of_stream.order_by(LogChunk.first_byte.desc()).limit(1), {"job_id": job_id}
+    ).one_or_none()
+    chunk = None if row is None else _chunk(row)
+    if chunk is None or place.line - chunk.first_line >= len(chunk.lines()[0]):
+        raise NotFound(
+            f"Attempt {place.epoch} has no line {place.line:,} of rank {place.rank} "
+            f"({place.stream}). It may have been deleted because of its age.",
+            param="around",
+        )
+    offset = place.line - chunk.first_line
+    half = count // 2
+    held = _growing(session, job_id, wanted)
+    before = _backwards(
+        session, job_id, half, wanted=wanted, before=chunk.id + 1, end=offset, held=held
+    )
+    # The first chunk after the cursor is the line's own, unless the filter leaves it out.
+    is_wanted = wanted.rank in (None, place.rank) and wanted.epoch in (None, place.epoch)
+    cursor = LogCursor(chunk.id - 1, offset if is_wanted else 0)
+    after = read(session, job_id, cursor, wanted=wanted, limit=count - half)
+    return LogPage(before + after.lines, after.cursor, after.has_more)
+
+
+def _backwards(
+    session: Session,
+    job_id: str,
+    count: int,
+    *,
+    wanted: LogFilter,
+    before: int,
+    held: frozenset[int],
+    end: int | None = None,
+) -> list[LogLine]:
+    """Return the last `count` finished lines of chunks before the id `before`, oldest first; of the
+    chunk next to it only those before its line `end`."""
+    last = before - 1
     lines: list[LogLine] = []  # the last first
-    before, size = place + 1, 0
-    earlier = chunks.where(LogChunk.id < bindparam("before")).order_by(LogChunk.id.desc())
+    size = 0
+    earlier = (
+        _of(OF_JOB, wanted).where(LogChunk.id < bindparam("before")).order_by(LogChunk.id.desc())
+    )
     while len(lines) < count:
-        rows = session.execute(earlier.limit(50), {**of_job, "before": before}).all()
+        rows = session.execute(earlier.limit(50), {"job_id": job_id, "before": before}).all()
         if not rows:
             break
         for chunk in (_chunk(row) for row in rows):
             texts, _ = chunk.lines()
             ready = len(texts) - 1 if chunk.id in held else len(texts)
+            if end is not None and chunk.id == last:
+                ready = min(ready, end)
             for offset in range(ready - 1, -1, -1):
                 if not wanted.takes(texts[offset]):
                     continue
                 size += len(texts[offset])
                 if len(lines) == count or (size > PAGE_CHARACTERS and lines):
-                    return LogPage(lines[::-1], LogCursor(place, 0, held), False)
+                    return lines[::-1]
                 lines.append(_line(chunk, offset, texts[offset]))
             before = chunk.id
-    return LogPage(lines[::-1], LogCursor(place, 0, held), False)
+    return lines[::-1]
 
 
 def _growing(session: Session, job_id: str, wanted: LogFilter) -> frozenset[int]:
@@ -312,10 +393,10 @@ def _of(query: Chunks, wanted: LogFilter) -> Chunks:
     return query
 
 
-def _chunk(row: Row[int, int, int, str, int, str, AttemptState]) -> _Chunk:
-    chunk_id, epoch, rank, stream, first_line, content, state = row
+def _chunk(row: Row[int, int, int, str, int, datetime, str, AttemptState]) -> _Chunk:
+    chunk_id, epoch, rank, stream, first_line, at, content, state = row
     is_over = state is AttemptState.EXITED
-    return _Chunk(chunk_id, epoch, rank, stream, first_line, content, is_over)
+    return _Chunk(chunk_id, epoch, rank, stream, first_line, at, content, is_over)
 
 
 def _line(chunk: _Chunk, offset: int, text: str) -> LogLine:
@@ -325,4 +406,5 @@ def _line(chunk: _Chunk, offset: int, text: str) -> LogLine:
         stream=chunk.stream,
         line=chunk.first_line + offset,
         text=text.removesuffix("\r"),
+        at=chunk.at,
     )

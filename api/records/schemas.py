@@ -1,5 +1,7 @@
 """Answers with curves and lines of output, as they are stored."""
 
+from datetime import datetime
+
 from pydantic import Field
 
 from api.web.schemas import View
@@ -32,3 +34,6 @@ class LogLine(View):
     stream: str
     line: int
     text: str
+    at: datetime | None = None
+    """Arrival of the line's part of the output at the platform, about a second after it was
+    written."""

@@ -1545,6 +1545,9 @@ class LogLine(View):
     stream: str
     line: int
     text: str
+    at: datetime | None = None
+    """Arrival of the line's part of the output at the platform, about a second after it was
+    written."""
 
 
 @dataclass(frozen=True, kw_only=True)

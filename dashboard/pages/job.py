@@ -1,7 +1,7 @@
 """One job: state, reason, track, plan beside measured, charts, logs, and what happened.
 
 The server draws what is known; the page's scripts then keep tiles, track, charts and logs alive
-from the API's own stream, and ask for `head` and `history` again when a state changes.
+from the API's own stream, and ask for `head`, `lead` and `history` again when a state changes.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from dashboard.failures import failure_of
 from dashboard.host_uses import host_uses
 from dashboard.rank_grid import rank_grid
 from dashboard.rendering import redirect, render
@@ -18,6 +19,7 @@ from dashboard.sentences import (
     batch_words,
     certificate_family,
     certificate_sentence,
+    cost_words,
     event_family,
     event_title,
     layout_words,
@@ -48,10 +50,14 @@ async def events(viewer: Viewer) -> Response:
     return render("job_events.html", await _events(viewer))
 
 
+async def lead(viewer: Viewer) -> Response:
+    """Return why the job failed and what to try, or its result; empty while it has neither."""
+    return render("job_lead.html", await _past(viewer))
+
+
 async def history(viewer: Viewer) -> Response:
-    """The result, attempts, checkpoints and artifacts."""
-    job, past = await asyncio.gather(_job(viewer), _history(viewer))
-    return render("job_history.html", {**_job_context(job), **past})
+    """Attempts, checks, checkpoints and artifacts."""
+    return render("job_history.html", await _past(viewer))
 
 
 async def act(viewer: Viewer) -> Response:
@@ -69,16 +75,17 @@ async def act(viewer: Viewer) -> Response:
 
 
 async def _page(viewer: Viewer, refused: ApiProblem | None) -> Response:
-    me, job, happened, past, placed = await asyncio.gather(
+    me, happened, past, placed = await asyncio.gather(
         viewer.me(),
-        _job(viewer),
         _events(viewer),
-        _history(viewer),
+        _past(viewer),
         viewer.get(JobLayout, f"/v1/jobs/{viewer.part('job_id')}/layout"),
     )
+    job = past["job"]
+    assert isinstance(job, Job)
     grid = rank_grid(placed, job.plan)
     context: dict[str, object] = {"me": me, "section": "jobs", "refused": refused}
-    context |= {**happened, **past, **_job_context(job)}
+    context |= {**happened, **past}
     context |= {
         "rank_columns": grid.columns,
         "rank_rows": grid.rows if len(placed.seats) > 1 else [],
@@ -126,14 +133,18 @@ async def _events(viewer: Viewer) -> dict[str, object]:
     }
 
 
-async def _history(viewer: Viewer) -> dict[str, object]:
+async def _past(viewer: Viewer) -> dict[str, object]:
     path = f"/v1/jobs/{viewer.part('job_id')}"
-    (attempts, _), (checkpoints, _), (artifacts, _) = await asyncio.gather(
+    job, (attempts, _), (checkpoints, _), (artifacts, _) = await asyncio.gather(
+        _job(viewer),
         viewer.page(Attempt, f"{path}/attempts"),
         viewer.page(Checkpoint, f"{path}/checkpoints"),
         viewer.page(Artifact, f"{path}/artifacts"),
     )
     return {
+        **_job_context(job),
+        "failure": failure_of(job, attempts),
+        "cost": cost_words(job),
         "attempts": [
             (attempt, outcome_family(attempt.outcome, attempt.state))
             for attempt in reversed(attempts)

@@ -108,7 +108,12 @@ function step(by) {
 
 /** @type {Record<string, () => void>} */
 const ACTIONS = {
-  "/": () => document.querySelector("[data-search]")?.focus(),
+  "/": () => {
+    const search = document.querySelector("[data-search]");
+    const tab = search?.closest("[data-tab]");
+    if (tab && !search.checkVisibility()) location.hash = tab.id;
+    search?.focus();
+  },
   n: () => {
     if (keys) location.href = "/jobs/new";
   },

@@ -54,7 +54,7 @@ from core.tables.kinds import LeaseKind, OccupancyKind, OnFailure, Role, TokenKi
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
-from core.wire.messages import Gpu, GpuReading, Inventory, Telemetry
+from core.wire.messages import ExitRecord, Gpu, GpuReading, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.trust.scaling import StudyKind
 from tests.running import own_port
@@ -749,6 +749,16 @@ def _add_others(stage: Stage, session: Session, now: datetime) -> None:
         outcome=Outcome.OUT_OF_MEMORY,
         reason=failed.reason,
     )
+    attempt.exit = ExitRecord(
+        job_id=failed.id,
+        epoch=1,
+        boot_id="boot-1",
+        outcome=Outcome.OUT_OF_MEMORY,
+        reason=failed.reason,
+        culprit_rank=2,
+        last_lines=["step 11 loss 6.95", "torch.OutOfMemoryError: CUDA out of memory"],
+        duration_s=60.0,
+    ).model_dump(mode="json")
     add_metrics(session, attempt, curve(12, step_s=1.2, tokens=32768, start=now - HOUR))
     add_log(
         session,

@@ -159,6 +159,8 @@ def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
     wait_for(lambda: points(page) > first + 50, what="the curve to grow", every_s=0.2)
     assert page.inner_text("#line") == "live"
     assert float(page.inner_text("[data-tile=loss]")) > 0
+    page.click("[data-job-tabs] >> text=Charts")
+    page.locator("[data-chart=lr] canvas").wait_for()
     charts = page.evaluate(LOOK_AT_CHARTS)
     drawn = {chart["chart"] for chart in charts}
     assert {"loss", "speed", "grad", "memory", "lr", "time"} <= drawn
@@ -167,6 +169,7 @@ def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
         assert chart["ink"] > 500, f"nothing is painted in {chart}"
         assert chart["edge"] == 0, f"a label is cut off in {chart}"
         assert chart["box"] <= chart["room"] + 1
+    page.click("[data-job-tabs] >> text=Overview")
     assert page.locator("[data-track] svg").is_visible()
 
     page.click("#cancel summary")

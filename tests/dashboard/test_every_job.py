@@ -113,15 +113,21 @@ def test_the_page_is_whole(stage: Stage, page: Page, kind: str, state: JobState)
     for never in ("NaN", "undefined", "Infinity", "null"):
         assert never not in text
     lines = page.locator("[data-log] li")
+    assert page.locator("#failure").is_visible() == (state is JobState.FAILED)
     if state is JobState.QUEUED:
+        page.click("[data-job-tabs] >> text=Logs")
         assert page.locator("[data-log-empty]").is_visible()
         return
-    lines.nth(3).wait_for()
+    if kind != "program":
+        page.locator("[data-chart=loss] canvas").wait_for()
+    lines.nth(3).wait_for(state="attached")
     assert lines.filter(has_text=f"rank 1 of {kind}-{state} says hello").count() == 1
     page.keyboard.press("e")
     page.locator("[data-log] li:focus", has_text="ValueError").wait_for()
-    if kind != "program":
-        page.locator("[data-chart=loss] canvas").wait_for()
+    page.click("[data-job-tabs] >> text=Charts")
+    if kind == "program":
+        assert page.locator("[data-chart]:visible").count() == 0, "without data there is no room"
+    else:
         page.locator("[data-chart=parts] canvas").wait_for()
 
 
@@ -129,8 +135,9 @@ def test_the_page_of_a_job_that_this_version_cannot_read_has_its_lines(
     stage: Stage, page: Page
 ) -> None:
     page.goto(f"/jobs/{stage.jobs['of-a-newer-version']}")
-    page.locator("[data-log] li", has_text="rank 1 of of-a-newer-version says hello").wait_for()
     page.locator("[data-chart=loss] canvas").wait_for()
+    page.click("[data-job-tabs] >> text=Logs")
+    page.locator("[data-log] li", has_text="rank 1 of of-a-newer-version says hello").wait_for()
 
 
 COLOURED = """
@@ -151,6 +158,6 @@ COLOURED = """
 
 def test_the_parts_of_a_single_look_are_seen(stage: Stage, page: Page) -> None:
     """Step 20 is the only one of a short job that is looked into: a point, for it makes no line."""
-    page.goto(f"/jobs/{stage.jobs['recipe-succeeded']}")
+    page.goto(f"/jobs/{stage.jobs['recipe-succeeded']}#charts")
     canvas = page.locator("[data-chart=parts] canvas")
     wait_for(lambda: canvas.evaluate(COLOURED) > 40, what="four points", every_s=0.1)

@@ -269,7 +269,7 @@ def test_a_report_is_written_opened_downloaded_and_checked(stage: Stage, page: P
 
 
 def test_charts_go_by_tokens_or_time_and_are_zoomed_together(stage: Stage, page: Page) -> None:
-    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}#charts"))
     entry = "[data-chart={}] [data-legend] span >> nth=0"
     page.locator("[data-chart=loss] canvas").wait_for()
     page.click("[data-x=tokens]")
@@ -299,7 +299,7 @@ def test_charts_go_by_tokens_or_time_and_are_zoomed_together(stage: Stage, page:
 def test_every_logged_key_has_a_chart_in_the_section_of_its_prefix(
     stage: Stage, page: Page
 ) -> None:
-    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}#charts"))
     page.locator("#logged").wait_for()
     groups = page.locator(".logged-group summary strong").all_inner_texts()
     assert groups == ["router", "val", "Others"]
@@ -324,7 +324,7 @@ def test_every_logged_key_has_a_chart_in_the_section_of_its_prefix(
 def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(
     stage: Stage, page: Page
 ) -> None:
-    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}#charts"))
     page.locator(".rank.straggler").wait_for()
     assert page.locator("[data-ranks] .rank").count() == 16
     told = page.inner_text("[data-rank-sentence]")
@@ -342,10 +342,12 @@ def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(
     # 0.13 of a step is waited, and the slow rank waits for nobody.
     assert 11 < float(page.inner_text("[data-bubble]").removesuffix(" %")) < 14
     assert "of step 3,000" in page.inner_text("[data-bubble-stages]")
+    page.click("[data-job-tabs] >> text=Charts")
     page.click("[data-colour=use_pct]")
     page.locator("[data-rank='3'] [data-value]", has_text="96 %").wait_for()
     assert page.locator("[data-chart=gpu] canvas").count() == 1
     assert page.locator("#preflight tbody tr").count() == 5
+    page.click("[data-job-tabs] >> text=Plan")
     stages_ = page.locator("[data-stage-sum]").all_inner_texts()
     assert len(stages_) == 4
     assert all("%" in text for text in stages_)
@@ -403,16 +405,91 @@ def test_lists_are_read_again_when_they_have_changed_and_only_then(
 def test_the_first_error_is_found_wherever_it_lies(stage: Stage, page: Page) -> None:
     failed = next(name for name in stage.jobs if name.startswith("a-long-name"))
     page.goto(f"/jobs/{stage.jobs[failed]}")
-    page.locator("[data-log] li").first.wait_for()
+    page.locator("[data-log] li").first.wait_for(state="attached")
     page.keyboard.press("e")
     at_a_line = "document.activeElement.matches('[data-log] li')"
     wait_for(lambda: page.evaluate(at_a_line), what="the error's line", every_s=0.1)
     assert "OutOfMemoryError" in page.evaluate("document.activeElement.textContent")
     assert page.locator("[data-log] script").count() == 0
-    page.goto(address(stage, "/jobs/{homework-4-ddp}"))
+    page.goto(address(stage, "/jobs/{homework-4-ddp}#logs"))
     page.locator("[data-log] li").first.wait_for()
     page.click("[data-log-error]")
     page.locator("[data-log-count]", has_text="no error in these logs").wait_for()
+
+
+def test_a_failed_job_opens_with_its_last_lines_and_the_way_out(stage: Stage, page: Page) -> None:
+    failed = next(name for name in stage.jobs if name.startswith("a-long-name"))
+    page.goto(f"/jobs/{stage.jobs[failed]}")
+    card = page.locator("#failure")
+    assert card.locator("mark").all_inner_texts() == ["torch.OutOfMemoryError: CUDA out of memory"]
+    assert "2 last lines of rank 2, attempt 1 on north-01" in card.inner_text()
+    box = card.get_by_text("Edit and run again").bounding_box()
+    assert box is not None
+    assert box["y"] < 600, "in the first view"
+    card.get_by_text("Full log").click()
+    page.locator("[data-log] li").nth(2).wait_for()
+    assert page.get_attribute("[data-job-tabs] [aria-current]", "href") == "#logs"
+    page.go_back()
+    card.wait_for()
+    card.get_by_text("Edit and run again").click()
+    page.wait_for_url("**/jobs/new?clone=*")
+
+
+def test_a_line_is_linked_folded_sought_and_downloaded(stage: Stage, page: Page) -> None:
+    glog = "I1122 10:00:00.123 77 Handler.cpp:52] profiler_start"
+    lines = [glog if number % 100 < 3 else f"line {number} of {2000}" for number in range(2000)]
+    lines[40] = "the needle <b>"
+    with stage.database.write() as session:
+        job = stages.add_job(stage, session, stages.HOMEWORK, spec={"name": "printed"})
+        start = utc_now() - stages.HOUR
+        attempt = stages.add_attempt(stage, session, job, node="north-01", start=start)
+        stages.add_log(session, attempt, lines, rank=0)
+    path = address(stage, "/jobs/{printed}")
+    page.goto(f"{path}#logs")
+    rows = page.locator("[data-log] li[data-line]")
+    wait_for(lambda: rows.count() == 500, what="the last lines")
+    folds = page.locator("[data-log] .fold button")
+    assert folds.first.inner_text() == "3 lines of frameworks"
+    noise = page.locator("[data-log] .noise")
+    assert not noise.first.is_visible()
+    folds.first.click()
+    assert noise.first.is_visible()
+
+    search = page.get_by_label("Search the logs")
+    search.fill("line 19")
+    search.press("Enter")
+    search.press("Enter")
+    found = page.locator("[data-log] .current")
+    assert found.locator("span").last.inner_text() == "line 1904 of 2000"
+    assert page.inner_text("[data-log-matches]") == "2 of 97"
+    search.fill("the needle")
+    search.press("Enter")  # it is not among the lines that are shown
+    page.locator("[data-log] .current", has_text="the needle <b>").wait_for()
+    assert page.locator("[data-log] b").count() == 0
+    assert "not the newest" in page.inner_text("[data-log-count]")
+
+    page.locator("[data-log] li.current .n").click()
+    assert page.url.endswith("?line=1.0.stdout.40#logs")
+    page.goto("about:blank")
+    page.goto(f"{path}?line=1.0.stdout.700#logs")
+    picked = page.locator("[data-log] .picked")
+    picked.wait_for()
+    assert picked.locator(".n").inner_text() == "701"
+    assert not picked.locator("time").is_visible()
+    page.click(".logs summary")
+    page.get_by_label("Times").check()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", picked.locator("time").inner_text())
+    page.get_by_label("Wrap long lines").check()
+    page.get_by_role("button", name="Full screen").click()
+    box = page.locator(".logs").bounding_box()
+    assert box is not None
+    assert (box["x"], box["y"], box["width"]) == (0, 0, 1280)
+    page.keyboard.press("Escape")
+    page.click(".logs summary")
+    with page.expect_download() as download:
+        page.get_by_text("Download all lines").click()
+    text = Path(download.value.path()).read_text().splitlines()
+    assert [line.partition("stdout: ")[2] for line in text] == lines
 
 
 @pytest.mark.slow

@@ -271,22 +271,42 @@ def test_a_job_page_shows_plan_result_attempts_and_downloads(
     assert "1,313,600 parameters" in text
 
 
-def test_what_the_ranks_proved_is_a_table_or_why_there_is_none(
+def test_a_failed_job_opens_with_the_marked_line_and_the_way_out(
     api: FakeApi, page: TestClient
 ) -> None:
-    api.show(job())
-    assert "the ranks check that every collective" in page.get(JOB).text
+    lines = ["step 119", "ValueError: bad <row> 7", "cleaning up"]
+    first, last = attempt(last_lines=["old"]), attempt(epoch=2, last_lines=lines, culprit_rank=1)
+    shown = job(state=JobState.FAILED, reason_code="user_error", finished_at=NOW, epoch=2)
+    api.show(shown, attempts=[first, last])
+    for path in (JOB, f"{JOB}/lead"):
+        text = page.get(path).text
+        card = text[text.index('id="failure"') :].partition("</section>")[0]
+        assert "3 last lines of rank 1, attempt 2 on east-01" in card
+        assert "<mark>ValueError: bad &lt;row&gt; 7</mark>" in card
+        assert card.count("<mark>") == 1
+        assert f'href="/jobs/new?clone={shown.id}">Edit and run again</a>' in card
+        assert 'href="#logs">Full log</a>' in card
+    assert text.count("old") == 0
+    api.show(job(), attempts=[first])
+    assert 'id="failure"' not in page.get(JOB).text
+
+
+def test_what_the_ranks_proved_is_one_line_and_open_where_it_failed(
+    api: FakeApi, page: TestClient
+) -> None:
     api.show(job(), attempts=[attempt()])
-    assert "is valid for an hour" in page.get(JOB).text
+    assert 'id="preflight"' not in page.get(JOB).text
     api.show(job(), attempts=[attempt(preflight=PREFLIGHT), attempt(epoch=2)])
     text = page.get(JOB).text
     assert "all_reduce (sum, float32, 16 KiB)" in text
-    assert "attempt 1: each collective run once between 2 ranks, 41 ms" in text
+    assert "attempt 1: 1 collective run once between 2 ranks, 41 ms" in text
+    assert '<details><summary class="row pad"><strong>Preflight</strong>' in text, "one line"
     wrong = PREFLIGHT.model_copy(update={"findings": [HOSTILE]})
     api.show(job(), attempts=[attempt(preflight=wrong)])
     text = page.get(JOB).text
     assert HOSTILE not in text
     assert ">failed</span>" in text
+    assert '<details open><summary class="row pad"><strong>Preflight</strong>' in text
 
 
 @pytest.mark.parametrize(

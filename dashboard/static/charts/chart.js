@@ -55,6 +55,7 @@ export class Chart {
     this.onZoom = (range) => this.zoomTo(range);
     /** @type {uPlot | null} */
     this.u = null;
+    this.isWaiting = false; // for a width: it lies in a tab that is not open
     /** @type {Table | null} */
     this.own = null; // values of a stack, before they were summed
     /** @type {string | null} */
@@ -140,8 +141,16 @@ export class Chart {
     else this.u.setData(this.u.data);
   }
 
+  get hasData() {
+    return this.kind.series.some((one) => this.source.get(one.key).steps.length > 0);
+  }
+
   draw() {
-    if (!this.kind.series.some((one) => this.source.get(one.key).steps.length)) return;
+    if (!this.hasData) return;
+    if (!this.u && !this.plot.clientWidth) {
+      this.isWaiting = true;
+      return;
+    }
     const data = this.data();
     if (!this.u) this.create(data);
     else this.u.setData(data);
@@ -276,7 +285,11 @@ export class Chart {
   }
 
   resize() {
-    if (this.u && this.plot.clientWidth)
+    if (!this.plot.clientWidth) return;
+    if (this.isWaiting) {
+      this.isWaiting = false;
+      this.draw();
+    } else if (this.u)
       this.u.setSize({ width: this.plot.clientWidth, height: this.plot.clientHeight });
   }
 }

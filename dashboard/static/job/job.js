@@ -12,6 +12,7 @@ import { drawLogged } from "./logged.js";
 import { Logs } from "./logs.js";
 import { Ranks } from "./ranks.js";
 import { showInTab, tellEnd } from "./tab.js";
+import { openTabOf } from "./tabs.js";
 import { tell, track } from "./tiles.js";
 
 /** @import { EventView, JobView, LogLine } from "trainyard-api" */
@@ -43,12 +44,14 @@ function drawSoon() {
 // ---- what happened ----------------------------------------------------------------------------
 const BURST_MS = 150; // what belongs together is told within it
 const REST_MS = 1000; // few look at one job
-for (const id of ["head", "events-box", "history"])
+for (const id of ["head", "lead", "events-box", "history"])
   reads(id, (way) => redraw(id, way), { rest: REST_MS });
 /** @type {(keyof JobView)[]} */
 const HEAD = ["state", "reason", "desired", "epoch", "node", "predicted_start"];
 /** @param {string[]} ids */
 const refresh = (...ids) => ring(ids, { after: BURST_MS });
+// Only a job that has ended opens with its failure or its result.
+const past = () => [...(isLive() ? [] : ["lead"]), "history", "events-box"];
 
 /** @param {JobView} job */
 function takeJob(job) {
@@ -57,7 +60,7 @@ function takeJob(job) {
   if (!isLive()) endCharts();
   if (before.state !== job.state) announce(`${job.name}: ${job.state}. ${job.reason}`);
   const isSame = HEAD.every((key) => before[key] === job[key]);
-  if (!isSame) refresh("head", "history", "events-box");
+  if (!isSame) refresh("head", ...past());
   drawSoon();
 }
 
@@ -70,7 +73,7 @@ function takeEvent(event) {
   if (event.id <= lastEvent) return;
   lastEvent = event.id;
   if (event.kind.includes("checkpoint")) known.saves.push(Date.parse(event.at));
-  refresh("events-box", "history");
+  refresh(...past());
   if (event.kind === "certified") refresh("head");
 }
 
@@ -99,7 +102,7 @@ reads(
 );
 addEventListener("rankchosen", (event) => {
   logs.choose(/** @type {CustomEvent<string>} */ (event).detail);
-  document.getElementById("logs").scrollIntoView();
+  openTabOf(document.querySelector("[data-log]"));
 });
 
 const logs = new Logs(document.querySelector(".logs"), /** @type {const} */ (`${address}/logs`));
@@ -110,7 +113,7 @@ showInTab();
 // The server's own drawing is painted first; then points, logs and the stream are requested.
 const start = () => {
   ring(["metrics"], { isAsked: true });
-  logs.read();
+  logs.start();
   new Live(`${address}/stream`, {
     on: {
       job: takeJob,
@@ -124,12 +127,12 @@ const start = () => {
       end: (/** @type {JobView} */ job) => {
         takeJob(job);
         if (!wasOver) tellEnd();
-        if (!wasOver) refresh("head", "history", "events-box");
+        if (!wasOver) refresh("head", ...past());
       },
     },
     onBack: (isResumed) => {
       const missed = isResumed ? [] : ["metrics", "logs"];
-      ring(["head", "history", "events-box", ...missed], { spread: SPREAD_MS });
+      ring(["head", ...past(), ...missed], { spread: SPREAD_MS });
     },
   });
 };

@@ -40,6 +40,7 @@ function readPhases() {
 }
 
 for (const chart of charts) if (chart.figure.dataset.chart === "phases") chart.source = phases;
+const noPoints = document.querySelector("[data-no-points]");
 const lossChart = charts.find((chart) => chart.figure.dataset.chart === "loss");
 
 document.querySelector("[data-smoothing]").addEventListener("input", (event) => {
@@ -146,7 +147,12 @@ export function part(chart) {
 
 export function drawCharts() {
   readPhases();
-  for (const chart of charts) chart.draw();
+  for (const chart of charts) {
+    // What has no data takes no room.
+    if (chart.figure.dataset.chart) chart.figure.hidden = !chart.hasData;
+    chart.draw();
+  }
+  noPoints.hidden = charts.some((chart) => chart.hasData);
 }
 
 // There are no more steps to come.

@@ -100,6 +100,5 @@ export function drawLogged() {
   if (!fresh.length) return;
   for (const key of fresh.sort()) add(key);
   section.hidden = false;
-  find("logged-link").hidden = false;
   search();
 }

@@ -1,49 +1,21 @@
-// The output of every rank: filtered by the API, followed live, and inert. It is text only, with
-// control and direction characters spelled out.
+// The output of every rank: filtered by the API, followed live, opened at a line that an address
+// names.
 import { ask } from "../api.js";
+import { count } from "../formats.js";
 import { announce } from "../page.js";
+import { isError, isNoise, isWarning, makeFold, makeRow, nameOf } from "./log_row.js";
+import { LogSearch } from "./log_search.js";
+import { letView } from "./log_view.js";
+import { openTabOf } from "./tabs.js";
 
 /** @import { LogLine } from "trainyard-api" */
 
 const TAIL = 500;
 const MOST = 3000; // lines on the page; older ones are dropped from its top
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for.
-const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
-const IS_ERROR =
-  /\b[A-Z]\w*(Error|Exception)\b|\b([Ee]rror|ERROR|[Ee]xception|Traceback|[Ff]atal|FATAL)\b/;
-const IS_WARNING = /warn(ing)?\b/i;
-const PAGE = 500;
-
-/**
- * @param {Element} element
- * @param {string} text
- */
-function appendInert(element, text) {
-  let plain = "";
-  const flush = () => {
-    if (plain) element.append(document.createTextNode(plain));
-    plain = "";
-  };
-  for (const character of text) {
-    if (!ODD.test(character)) {
-      plain += character;
-      continue;
-    }
-    flush();
-    const shown = document.createElement("span");
-    shown.className = "esc";
-    shown.textContent =
-      character === "\u001b"
-        ? "ESC"
-        : `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-    element.append(shown);
-  }
-  flush();
-}
 
 export class Logs {
   /**
-   * @param {Element} card
+   * @param {HTMLElement} card
    * @param {`/v1/jobs/${string}/logs`} address
    */
   constructor(card, address) {
@@ -51,6 +23,7 @@ export class Logs {
     /** @param {string} name */
     this.find = (name) => card.querySelector(`[data-log-${name}]`);
     this.box = card.querySelector("[data-log]");
+    /** @type {HTMLElement} */
     this.list = this.box.querySelector("ol");
     /** @type {Set<string>} */
     this.seen = new Set();
@@ -59,46 +32,82 @@ export class Logs {
     /** @type {LogLine[]} */
     this.waiting = []; // live lines that came while a page was being read
     this.isReading = false;
-    this.isFromTop = false; // what is read begins with the first error
+    this.isDetached = false; // lines between those shown and the newest are missing
     this.typing = 0;
     this.round = 0; // of reading: only the newest is shown
     this.isFollowing = true;
-    this.find("rank").addEventListener("change", () => this.read());
-    this.find("level").addEventListener("change", () => this.read());
-    this.find("stream").addEventListener("change", () => this.read());
+    for (const name of ["rank", "level", "stream"])
+      this.find(name).addEventListener("change", () => this.read());
+    this.find("only").addEventListener("change", () => this.read());
     this.find("search").addEventListener("input", () => {
+      if (!this.find("only").checked) return;
       clearTimeout(this.typing);
       this.typing = setTimeout(() => this.read(), 250);
     });
-    this.find("follow").addEventListener("click", () => this.follow(!this.isFollowing));
+    this.find("follow").addEventListener("click", () => {
+      if (this.isDetached) this.read();
+      this.follow(this.isDetached || !this.isFollowing);
+    });
     this.find("error").addEventListener("click", () => this.firstError());
+    this.find("earlier").addEventListener("click", () => this.readEarlier());
     this.box.addEventListener("scroll", () => {
       const isAtEnd = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < 24;
-      if (isAtEnd !== this.isFollowing) this.follow(isAtEnd);
+      if (isAtEnd !== this.isFollowing && this.box.clientHeight) this.follow(isAtEnd);
     });
+    this.list.addEventListener("click", (event) => {
+      const link = event.target.closest("a.n");
+      if (!link) return;
+      event.preventDefault();
+      history.replaceState(null, "", link.getAttribute("href"));
+      this.pick(link.closest("li"));
+    });
+    letView(card, this.box);
+    this.search = new LogSearch(this.list, this.find("search"), this.find("matches"), {
+      show: (row) => this.show(row),
+      seek: (text) =>
+        this.seek({ search: text }, (line) => line.toLowerCase().includes(text.toLowerCase())),
+    });
+    // In a tab that is not open nothing scrolls: the end is shown when it opens.
+    new ResizeObserver(() => this.toEnd()).observe(this.box);
+  }
+
+  query() {
+    const query = new URLSearchParams();
+    for (const name of ["level", "rank"])
+      if (this.find(name).value !== "") query.set(name, this.find(name).value);
+    if (this.wanted) query.set("search", this.wanted);
+    return query;
+  }
+
+  // The text that every shown line must have.
+  get wanted() {
+    return this.find("only").checked ? this.find("search").value : "";
   }
 
   /**
-   * The last lines that pass the filter, from the API. Throws Refused where nobody waits for them.
+   * The last lines that pass the filter, from the API; with `around`, those around a line. Throws
+   * Refused where nobody waits for them.
    * @param {Way | null} [way]
+   * @param {string} [around]
    */
-  async read(way = null) {
+  async read(way = null, around = "") {
     this.isReading = true;
     this.round += 1;
     const round = this.round;
-    const query = new URLSearchParams(
-      this.isFromTop ? { limit: String(PAGE) } : { tail: String(TAIL) },
-    );
-    if (this.find("level").value) query.set("level", this.find("level").value);
-    if (this.find("rank").value !== "") query.set("rank", this.find("rank").value);
-    if (this.find("search").value) query.set("search", this.find("search").value);
+    const query = this.query();
+    if (around) {
+      query.set("around", around);
+      query.set("limit", String(2 * TAIL));
+    } else query.set("tail", String(TAIL));
     try {
       const page = await ask(`${this.address}?${query}`, way ?? {});
       if (round !== this.round) return;
       this.list.replaceChildren();
       this.seen.clear();
+      this.isDetached = page.has_more;
       for (const rank of page.ranks) this.offer(rank);
       this.append(page.lines);
+      this.find("earlier").hidden = page.lines.length < TAIL;
     } catch (error) {
       if (round !== this.round) return;
       if (way) throw error;
@@ -106,89 +115,110 @@ export class Logs {
     } finally {
       if (round === this.round) {
         this.isReading = false;
-        this.append(this.waiting.splice(0));
+        this.add(this.waiting.splice(0));
       }
     }
+  }
+
+  async readEarlier() {
+    const first = this.list.querySelector("li[data-line]");
+    if (!first) return;
+    const query = this.query();
+    query.set("around", first.dataset.line);
+    query.set("limit", String(2 * TAIL));
+    const { lines } = await ask(`${this.address}?${query}`);
+    const fresh = lines.filter((/** @type {LogLine} */ line) => !this.seen.has(nameOf(line)));
+    const earlier = lines.findIndex(
+      (/** @type {LogLine} */ line) => nameOf(line) === first.dataset.line,
+    );
+    this.find("earlier").hidden = earlier < TAIL;
+    const kept = [...this.list.children];
+    this.list.replaceChildren();
+    this.append(fresh.slice(0, Math.max(0, earlier)));
+    this.list.append(...kept);
+    this.tellCount();
+    this.show(first);
   }
 
   /** @param {LogLine[]} lines */
   add(lines) {
     for (const line of lines) this.offer(line.rank);
     if (this.isReading) this.waiting.push(...lines);
-    else this.append(lines);
+    else if (!this.isDetached) this.append(lines);
   }
 
   /** @param {LogLine[]} lines */
   append(lines) {
+    let before = this.list.lastElementChild;
     const fresh = document.createDocumentFragment();
     for (const line of lines) {
-      const name = `${line.epoch}.${line.rank}.${line.stream}.${line.line}`;
+      const name = nameOf(line);
       if (this.seen.has(name) || !this.passes(line)) continue;
       this.seen.add(name);
-      const row = this.row(line);
-      row.dataset.line = name;
+      const row = makeRow(line);
+      if (isNoise(line.text) && !before?.matches(".noise")) fresh.append(makeFold());
       fresh.append(row);
+      before = row;
     }
     this.list.append(fresh);
-    while (this.list.childElementCount > MOST) {
-      const oldest = /** @type {HTMLElement} */ (this.list.firstElementChild);
-      this.seen.delete(oldest.dataset.line);
-      oldest.remove();
-    }
-    const shown = this.list.childElementCount;
-    this.find("empty").hidden = shown > 0;
-    if (!shown)
-      this.find("empty").textContent = this.isFiltered() ? "No line matches." : "No line yet.";
-    const words = `${shown.toLocaleString("en-US")} ${shown === 1 ? "line" : "lines"}`;
-    const count = shown >= TAIL ? `${words}, the last ones` : words;
-    this.find("count").textContent = shown ? count : "";
-    if (this.isFollowing) this.box.scrollTop = this.box.scrollHeight;
+    this.tellFolds();
+    while (this.list.childElementCount > MOST) this.drop();
+    this.tellCount();
+    if (this.find("search").value) this.search.mark();
+    this.toEnd();
   }
 
-  /** @param {LogLine} line */
-  row(line) {
-    const row = document.createElement("li");
-    if (line.rank < 0) row.className = "system";
-    if (IS_ERROR.test(line.text)) row.className = "error";
-    else if (IS_WARNING.test(line.text)) row.className = "warning";
-    const cells = [
-      [`a${line.epoch}`, "a"],
-      [line.rank < 0 ? "sys" : `r${line.rank}`, "r"],
-      [line.stream === "stderr" ? "err" : "out", "lv"],
-    ];
-    for (const [text, name] of cells) {
-      const cell = document.createElement("span");
-      cell.className = name;
-      cell.textContent = text;
-      row.append(cell);
+  // Drop the oldest line; a fold with all that it folds.
+  drop() {
+    const oldest = /** @type {HTMLElement} */ (this.list.firstElementChild);
+    this.seen.delete(oldest.dataset.line);
+    oldest.remove();
+    if (!oldest.matches(".fold")) return;
+    while (this.list.firstElementChild?.matches(".noise")) this.drop();
+  }
+
+  tellFolds() {
+    for (const fold of this.list.querySelectorAll(".fold")) {
+      let lines = 0;
+      let row = fold.nextElementSibling;
+      for (; row?.classList.contains("noise"); row = row.nextElementSibling) lines += 1;
+      fold.querySelector("button").textContent =
+        `${count(lines)} ${lines === 1 ? "line" : "lines"} of frameworks`;
     }
-    const text = document.createElement("span");
-    appendInert(text, line.text);
-    row.append(text);
-    return row;
+  }
+
+  tellCount() {
+    const shown = this.list.querySelectorAll("li[data-line]").length;
+    this.find("empty").hidden = shown > 0;
+    if (!shown)
+      this.find("empty").textContent = this.isFiltered()
+        ? "No line matches."
+        : "The job has printed nothing yet.";
+    const words = `${count(shown)} ${shown === 1 ? "line" : "lines"}`;
+    this.find("count").textContent = !shown
+      ? ""
+      : this.isDetached
+        ? `${words}, not the newest`
+        : words;
   }
 
   /** @param {LogLine} line */
   passes(line) {
     const { value: rank } = this.find("rank");
     const { value: stream } = this.find("stream");
-    const { value: search } = this.find("search");
     const { value: level } = this.find("level");
-    if (level && !IS_ERROR.test(line.text) && !(level === "warning" && IS_WARNING.test(line.text)))
+    if (level && !isError(line.text) && !(level === "warning" && isWarning(line.text)))
       return false;
     return (
       (rank === "" || Number(rank) === line.rank) &&
       (!stream || stream === line.stream) &&
-      (!search || line.text.toLowerCase().includes(search.toLowerCase()))
+      line.text.toLowerCase().includes(this.wanted.toLowerCase())
     );
   }
 
   isFiltered() {
     return Boolean(
-      this.find("rank").value ||
-        this.find("level").value ||
-        this.find("stream").value ||
-        this.find("search").value,
+      ["rank", "level", "stream"].some((name) => this.find(name).value) || this.wanted,
     );
   }
 
@@ -221,41 +251,85 @@ export class Logs {
     const button = this.find("follow");
     button.setAttribute("aria-pressed", String(isOn));
     button.firstChild.textContent = isOn ? "Following " : "Follow ";
-    if (isOn) this.box.scrollTop = this.box.scrollHeight;
+    this.toEnd();
   }
 
-  // The first of the job, which may lie before what is shown: then all errors are shown from it on.
+  toEnd() {
+    if (this.isFollowing) this.box.scrollTop = this.box.scrollHeight;
+  }
+
   async firstError() {
-    const { lines } = await ask(`${this.address}?level=error&limit=1`).catch(() => ({
-      lines: /** @type {LogLine[]} */ ([]),
-    }));
-    const first = lines.find((line) => IS_ERROR.test(line.text));
-    if (!first) {
-      announce("There is no error in these logs.");
-      this.find("count").textContent = "no error in these logs";
+    const row = await this.seek({ level: "error" }, isError);
+    if (row) {
+      this.show(row);
       return;
     }
+    announce("There is no error in these logs.");
+    this.find("count").textContent = "no error in these logs";
+  }
+
+  /**
+   * The row of the first line of the whole job that the API's filter and `fits` take. Filters of
+   * the page that hide it are taken back, and the lines around it are read.
+   * @param {Record<string, string>} filter
+   * @param {(text: string) => boolean} fits
+   */
+  async seek(filter, fits) {
+    const query = new URLSearchParams({ ...filter, limit: "1" });
+    for (;;) {
+      /** @type {{ lines: LogLine[], has_more: boolean, cursor: string } | null} */
+      const page = await ask(`${this.address}?${query}`).catch(/** @returns {null} */ () => null);
+      const found = page?.lines.find((line) => fits(line.text));
+      if (found) return this.open(nameOf(found));
+      if (!page?.has_more) return null;
+      query.set("cursor", page.cursor);
+    }
+  }
+
+  /**
+   * The row of a line, read from the API unless it is shown.
+   * @param {string} name
+   * @returns {Promise<HTMLElement | null>}
+   */
+  async open(name) {
     const row = () =>
-      this.list.querySelector(
-        `[data-line="${first.epoch}.${first.rank}.${first.stream}.${first.line}"]`,
+      /** @type {HTMLElement | null} */ (
+        this.list.querySelector(`[data-line="${CSS.escape(name)}"]`)
       );
     if (!row()) {
-      this.find("level").value = "error";
-      for (const name of ["rank", "stream", "search"]) this.find(name).value = "";
-      this.isFromTop = true;
+      for (const filter of ["rank", "stream", "level"]) this.find(filter).value = "";
+      this.find("only").checked = false;
       this.follow(false);
-      await this.read();
-      this.isFromTop = false;
+      await this.read(null, name);
     }
-    this.show(row() ?? this.list.querySelector("li.error"));
+    return row();
   }
 
   /** @param {HTMLElement} row */
   show(row) {
-    if (!row) return;
+    openTabOf(this.box);
+    if (row.classList.contains("noise")) row.classList.add("shown");
     this.follow(false);
     this.box.scrollTop = row.offsetTop - this.box.offsetTop - 60;
     row.tabIndex = -1;
     row.focus({ preventScroll: true });
+  }
+
+  /**
+   * Show the line that the address names.
+   * @param {HTMLElement} row
+   */
+  pick(row) {
+    this.list.querySelector(".picked")?.classList.remove("picked");
+    row.classList.add("picked");
+    this.show(row);
+  }
+
+  // What the page begins with: the line of its address, or the last ones.
+  async start() {
+    const line = new URLSearchParams(location.search).get("line");
+    const row = line && /^[\w.-]+$/.test(line) ? await this.open(line) : null;
+    if (row) this.pick(row);
+    else await this.read();
   }
 }

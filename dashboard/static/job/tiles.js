@@ -10,7 +10,12 @@ import { drawTrack } from "./track.js";
  * @param {string} text
  */
 function put(name, text) {
-  for (const one of document.querySelectorAll(`[data-tile="${name}"]`)) one.textContent = text;
+  for (const one of document.querySelectorAll(`[data-tile="${name}"]`)) {
+    one.textContent = text;
+    // A tile whose number is not known takes no room; those beside a number stay.
+    const tile = one.closest(".tile");
+    if (tile && !one.closest(".d")) tile.hidden = text === UNKNOWN;
+  }
 }
 
 const attemptStart = () => known.runningSince ?? Date.parse(known.job.started_at);
@@ -56,6 +61,7 @@ function outlook() {
 export function tell() {
   const { job } = known;
   const step = lastStep();
+  document.querySelector(".tiles").hidden = !job.started_at;
   put("step", count(step));
   put("loss", decimal(series.last("loss") ?? job.loss));
   put("speed", count(series.last("tokens_per_s") ?? job.tokens_per_s));

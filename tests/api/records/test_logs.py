@@ -1,6 +1,7 @@
 """Logs: every byte once, lines whole, by rank, attempt and search."""
 
 import tracemalloc
+from datetime import datetime
 from typing import Any
 
 from hypothesis import given, settings
@@ -175,6 +176,52 @@ PIECES = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["a", "b\n", "\n", "cc\nd", "e\nf\n", "g\n\nh"])),
     max_size=25,
 )
+
+
+def test_a_line_is_opened_by_its_name_with_the_lines_around_it(world: World) -> None:
+    job_id = running_job(world)
+    first, second = Output(world, job_id), Output(world, job_id, rank=1, stream="stderr")
+    for start in range(0, 100, 10):
+        first.say("".join(f"a{number}\n" for number in range(start, start + 10)))
+        second.say("".join(f"b{number}\n" for number in range(start, start + 10)))
+    found = page(world, job_id, around="1.0.stdout.45", limit=20)
+    assert texts(found) == [
+        *(f"b{number}" for number in range(35, 40)),
+        *(f"a{number}" for number in range(40, 50)),
+        *(f"b{number}" for number in range(40, 45)),
+    ]
+    assert found["has_more"]
+    assert texts(page(world, job_id, cursor=found["cursor"], limit=2)) == ["b45", "b46"]
+    mine = page(world, job_id, around="1.0.stdout.45", rank=0, limit=6)
+    assert texts(mine) == [f"a{number}" for number in range(42, 48)]
+    others = page(world, job_id, around="1.0.stdout.45", rank=1, limit=6)
+    assert texts(others) == [f"b{number}" for number in range(37, 43)]
+    assert texts(page(world, job_id, around="1.1.stderr.99", limit=4)) == ["b97", "b98", "b99"]
+    for wrong, status in (("1.0.stdout.100", 404), ("2.0.stdout.1", 404), ("line 7", 422)):
+        answer = world.ann.get(f"/v1/jobs/{job_id}/logs", params={"around": wrong})
+        assert answer.status_code == status
+        assert answer.json()["param"] == "around"
+
+
+def test_lines_have_the_moment_of_their_arrival_and_are_downloaded_as_text(world: World) -> None:
+    job_id = running_job(world)
+    before = utc_now()
+    Output(world, job_id).say("one\ntwo\nhalf")
+    Output(world, job_id, rank=-1, stream="stderr").say("launched\n")
+    for line in page(world, job_id)["lines"]:
+        assert before <= datetime.fromisoformat(line["at"]) <= utc_now()
+    answer = world.ann.get(f"/v1/jobs/{job_id}/logs/text")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{job_id}.log"'
+    lines = answer.text.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == [
+        "attempt 1 rank 0 stdout: one",
+        "attempt 1 rank 0 stdout: two",
+        "attempt 1 launcher stderr: launched",
+    ]
+    assert all(datetime.fromisoformat(line.partition(" ")[0]) >= before for line in lines)
+    only = world.ann.get(f"/v1/jobs/{job_id}/logs/text", params={"rank": -1})
+    assert len(only.text.splitlines()) == 1
+    assert world.bob.get(f"/v1/jobs/{job_id}/logs/text").status_code == 404
 
 
 def test_a_reader_who_follows_gets_each_line_once(world: World) -> None:
