@@ -38,13 +38,14 @@ demo: $(INSTALLED)  ## Start the platform, train a small GPT through all of it, 
 up: $(INSTALLED)  ## Start the platform on this machine and leave it running
 	@$(BIN)/trainyard up
 
-check: $(INSTALLED)  ## Lint, types, import contracts, first words of docstrings, scripts of pages
+check: $(INSTALLED)  ## Lint, types, import contracts, words of docstrings and of people's texts, scripts of pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy -p trainyard
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.language
+	$(BIN)/python -m tests.wording
 	@if [ ! -e $(JAVASCRIPT)/.installed ]; then \
 		echo "Not checked: dashboard/static/**/*.js. That needs Node.js 20 or newer with npm."; \
 	else \

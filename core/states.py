@@ -56,7 +56,7 @@ class Phase(DocumentedEnum):
     READY = "ready", "All files are here; the ranks wait for the other nodes to be ready, too."
     STARTING = "starting", "Ranks exist; none has made a step."
     RUNNING = "running", "Has made a step."
-    STOPPING = "stopping", "Was told to stop; its ranks save a checkpoint and end."
+    STOPPING = "stopping", "Asked to stop; its ranks save a checkpoint and end."
     EXITED = "exited", "All its ranks have ended."
 
 
@@ -170,7 +170,7 @@ JOB_EDGES: dict[JobState, dict[JobState, str]] = {
         J.PAUSED: "the attempt exited; its owner wants a pause",
         J.CANCELLED: "the attempt exited; its owner wants it cancelled, or a workbench is over",
         J.FAILED: "the attempt exited and is not retried, or its wall time is used up",
-        J.SUCCEEDED: "the attempt finished before it was told to stop",
+        J.SUCCEEDED: "the attempt finished before the signal to stop",
     },
     J.SUCCEEDED: {},
     J.FAILED: {},
@@ -197,7 +197,7 @@ ATTEMPT_EDGES: dict[AttemptState, dict[AttemptState, str]] = {
 LEASE_EDGES: dict[LeaseState, dict[LeaseState, str]] = {
     L.BOOKED: {
         L.ACTIVE: "its start has come and its node is ready and clean",
-        L.CANCELLED: "its owner gives it back, or staff, a fault or a clean-up takes it",
+        L.CANCELLED: "its owner releases it, or staff, a fault or a clean-up takes it",
     },
     L.ACTIVE: {L.ENDING: "its usable end has come, or it is given or taken back"},
     L.ENDING: {L.ENDED: "its node reports itself clean, or its hold is over"},

@@ -190,10 +190,10 @@ def _spec_yaml(document: str) -> str:
 
 
 def lease_words(lease: Lease) -> str:
-    """`east-01, 21 Nov 19:00 to 21:55 UTC`: a lease where nothing can write it in another zone."""
+    """`east-01, Sat 21 Nov 19:00 UTC to 21:55 UTC`; the browser writes the moments in its zone."""
     start, end = lease.hold_start.astimezone(UTC), lease.usable_end.astimezone(UTC)
-    until = f"{end:%H:%M}" if start.date() == end.date() else f"{end:%d %b %H:%M}"
-    return f"{lease.node}, {start:%d %b %H:%M} to {until} UTC"
+    until = f"{end:%H:%M}" if start.date() == end.date() else f"{end:%a %d %b %H:%M}"
+    return f"{lease.node}, {start:%a %d %b %H:%M} UTC to {until} UTC"
 
 
 def lease_share(lease: Lease) -> str:

@@ -40,7 +40,7 @@ class ApiProblem(Exception):
         self.title = str(problem.get("title") or f"Answer {answer.status}")
         self.code = str(problem.get("code") or "")
         self.param = str(problem.get("param") or "")
-        self.detail = str(problem.get("detail") or "The API did not give a reason.")
+        self.detail = str(problem.get("detail") or "No reason was given.")
         self.items = [item for item in problem.get("errors", []) if isinstance(item, dict)]
         super().__init__(self.detail)
 

@@ -42,7 +42,7 @@ TARGETS = {
     NodeAct.DRAIN: (NodeState.DRAINING, "It takes no new work, at the request of {name}."),
     NodeAct.MAINTENANCE: (NodeState.MAINTENANCE, "In maintenance by {name}."),
     NodeAct.RESUME: (NodeState.READY, "Put back into service by {name}."),
-    NodeAct.QUARANTINE: (NodeState.QUARANTINED, "Quarantined by {name}: not to be trusted."),
+    NodeAct.QUARANTINE: (NodeState.QUARANTINED, "Quarantined by {name}: suspected faulty."),
     NodeAct.RETIRE: (NodeState.RETIRED, "Retired permanently by {name}."),
 }
 

@@ -236,7 +236,7 @@ def _people(work: Application) -> None:
         work.session.add(Lab(id=new_id(IdKind.LAB), name=group, created_at=work.now))
         work.session.flush()
     if known is None:
-        work.did("group", group, "add", "It is new.")
+        work.did("group", group, "add", "New.")
     else:
         work.did("group", group, "same", "It exists; its members stay.")
 

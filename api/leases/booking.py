@@ -235,10 +235,10 @@ def give_back(
         settled = settlement.of_release(lease.hold_end, freed_from=freed, rules=rules.cancel, by=by)
         if not lease.counts:
             settled = settlement.of_refunded(
-                stored_code(lease.settled_as), what=f"Given back by {by}."
+                stored_code(lease.settled_as), what=f"Released by {by}."
             )
         leases.release(session, lease, end=freed, settlement=settled, now=now, actor=person.id)
-        message = f"Saving and stopping: its lease was given back by {by}."
+        message = f"Saving and stopping: its lease was released by {by}."
         stopped = stop_jobs(session, lease, now=now, message=message, actor=person.id)
         bells.nodes |= stopped.node_names
         bells.jobs |= stopped.job_ids

@@ -151,7 +151,7 @@ def _answer(
         version=policy.version,
         replaces=None if active is None else active.version,
         applied=applied,
-        changes=_changes(active, policy) if active else ["It is new."],
+        changes=_changes(active, policy) if active else ["New policy."],
         advice=advice(policy, [ref_of(node) for node in nodes], now, labs=labs),
         in_flight=policy.policy.in_flight,
         refused=[one.view() for one in refused[: policy_report.SHOWN]],

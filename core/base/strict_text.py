@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from core.base import flaw_sentences
 from core.base.errors import BadRequest
 
 MAX_DEPTH = 30
@@ -23,7 +24,6 @@ CLOCK = re.compile(r"^[-+]?[0-9]+(:[0-5]?[0-9])+$")  # a number in base 60 by YA
 FLOAT = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?$")
 
 MAX_FLAWS = 50
-SHOWN = 80  # characters of a wrong value that are repeated in a message
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Path = tuple[str | int, ...]
@@ -130,7 +130,7 @@ def flaws(
         named = f"{prefix}{param}" or "body"
         line = line_of(loc, lines or {})
         where = f" (line {line})" if line else ""
-        message = f"{named}{where}: {_sentence(error)}"
+        message = f"{named}{where}: {flaw_sentences.sentence(error)}"
         found.append(Flaw(param=param, code=str(error["type"]), message=message))
     return found
 
@@ -141,20 +141,6 @@ def line_of(loc: Path, lines: Mapping[Path, int]) -> int | None:
         if loc[:length] in lines:
             return lines[loc[:length]]
     return None
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        return "this field does not exist."
-    if error["type"] == "missing":
-        return "this field is required."
-    value = error.get("input")
-    if isinstance(value, str | int | float | bool) or value is None:
-        shown = repr(value).encode("ascii", "backslashreplace").decode()
-        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
-        return f"{message}, not {shown}."
-    return f"{message}."
 
 
 class _YamlReading:

@@ -48,10 +48,10 @@ def of_cancel(start: datetime, *, now: datetime, rules: Cancel, by: str) -> Sett
 
 def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: str) -> Settlement:
     """Settle an active lease given back early: its hours from `freed_from` on are free again."""
-    message = f"Given back by {by}."
+    message = f"Released by {by}."
     if freed_from >= hold_end:
         return Settlement(
-            True, ReasonCode.RELEASED, f"{message} No whole hour of it is left to give back."
+            True, ReasonCode.RELEASED, f"{message} No whole hour of it is left to refund."
         )
     if rules.early_release.charge == "used":
         return Settlement(

@@ -13,7 +13,7 @@ TITLES: dict[str, str] = {
     NoticeKind.LEASE_MOVED: "Your lease has moved to another node",
     NoticeKind.LEASE_REFUNDED: "Your lease was refunded",
     NoticeKind.LEASE_IDLE: "Nothing is running in your lease",
-    NoticeKind.LEASE_RECLAIMED: "Your lease was taken back",
+    NoticeKind.LEASE_RECLAIMED: "Your lease was released: nothing ran in it",
     NoticeKind.LEASE_CANCELLED: "Your lease was cancelled",
     NoticeKind.LEASE_RESTORED: "Your lease was restored",
     NoticeKind.LEASES_CLEANED: "Some of your leases were removed",
@@ -22,7 +22,7 @@ TITLES: dict[str, str] = {
     NoticeKind.LEASE_FLAGGED: "A new policy does not allow your lease",
     NoticeKind.LEASE_CLOCK_MOVED: "Your lease has a new time of day",
     NoticeKind.AGENDA_LATE: "Your agenda will not end in time",
-    NoticeKind.AGENDA_CUT: "Your agenda was cut short",
+    NoticeKind.AGENDA_CUT: "A job of your agenda was stopped early",
     NoticeKind.STORAGE_NEARLY_FULL: "Your storage is nearly full",
     NoticeKind.TEST: "This is a test",
 }

@@ -86,7 +86,7 @@ async def choose(viewer: Viewer) -> Response:
     fields = await viewer.form()
     kinds = {name[5:]: value for name, value in fields.items() if name[:5] == "kind." and value}
     body = {"every": fields.get("every", "mail"), "kinds": kinds}
-    return await _changed(viewer, "PUT", "/v1/me/notifications/choices", body, "Chosen.")
+    return await _changed(viewer, "PUT", "/v1/me/notifications/choices", body, "Saved.")
 
 
 async def set_webhook(viewer: Viewer) -> Response:

@@ -38,7 +38,7 @@ FIRST_START = Door(
     heading="Welcome to Trainyard",
     welcome="This link creates the first account, an administrator, and works once. If "
     "accounts already exist, it is no longer valid: sign in, or ask an administrator.",
-    failed="No account was created",
+    failed="Account not created",
     whence="printed when the platform was started",
     button="Create the account and sign in",
 )
@@ -48,7 +48,7 @@ INVITATION = Door(
     title="Invitation",
     heading="You are invited to Trainyard",
     welcome="This link creates your account, and works once.",
-    failed="No account was created",
+    failed="Account not created",
     whence="in the invitation that you received",
     button="Create the account and sign in",
 )
@@ -59,7 +59,7 @@ NEW_PASSWORD = Door(
     heading="Set a new password",
     welcome="This link sets your password once. It ends your sessions on all other devices "
     "and revokes your tokens.",
-    failed="The password was not set",
+    failed="Password not set",
     whence="in the link that an administrator created for you",
     button="Set the password and sign in",
     asks_name=False,

@@ -22,8 +22,8 @@ ACTS = {
 }
 WORDS = {
     "drain": "Drain: finish running jobs, take no new work",
-    "maintenance": "Maintenance: as soon as nothing runs on it",
-    "quarantine": "Quarantine: not to be trusted",
+    "maintenance": "Maintenance when idle",
+    "quarantine": "Quarantine: suspected faulty",
     "resume": "Resume: take work again",
     "retire": "Retire permanently",
 }

@@ -1,4 +1,6 @@
 // Finding and making the elements of a page.
+import { inZone } from "./times.js";
+
 /**
  * @template {Element} [Found=PageElement]
  * @param {string} name
@@ -32,7 +34,10 @@ export function make(tag, { text, ...attributes } = {}, position = {}) {
 export function say(place, state, headline, sentences) {
   const box = make("div", { class: "verdict", "data-state": state });
   const inner = make("div");
-  inner.append(make("strong", { text: headline }), ...sentences.map((text) => make("p", { text })));
+  inner.append(
+    make("strong", { text: headline }),
+    ...sentences.map((text) => make("p", { text: inZone(text) })),
+  );
   box.append(inner);
   place.replaceChildren(box);
 }

@@ -94,8 +94,46 @@ function words(date, shape, since) {
   return near(date, { seconds: shape === "second" }) + own;
 }
 
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+// Moments in sentences of the server: `15:00 UTC`, `Sat 22 Nov 15:00 UTC`, `Sat 2026-11-22 15:00
+// +01:00`.
+const SPELLED = /(?:[A-Z][a-z]{2} (\d\d) ([A-Z][a-z]{2}) )?\b(\d\d):(\d\d) UTC\b/g;
+const WITH_OFFSET =
+  /(?:[A-Z][a-z]{2} )?\b(\d{4}-\d\d-\d\d) (\d\d:\d\d) ([+-]\d\d:\d\d|UTC)(?![\w:])/g;
+
+/**
+ * A sentence of the server with its moments in the viewer's zone, each with its offset.
+ * @param {string} sentence
+ * @param {Date} [now]
+ */
+export function inZone(sentence, now = new Date()) {
+  /** @param {Date} date */
+  const named = (date) => `${near(date, { now })} (${offset(date)})`;
+  let before = now; // a time without a day is of the day that was named before it
+  return sentence
+    .replace(WITH_OFFSET, (_, day, time, by) =>
+      named(new Date(`${day}T${time}${by === "UTC" ? "Z" : by}`)),
+    )
+    .replace(SPELLED, (_, day, month, hours, minutes) => {
+      const date = new Date(before);
+      date.setUTCHours(Number(hours), Number(minutes), 0, 0);
+      if (!day) return `${clock(date)} (${offset(date)})`;
+      date.setUTCMonth(MONTHS.indexOf(month), Number(day));
+      // The year that is not written is the nearest.
+      const half = 183 * DAY_MS;
+      if (date.getTime() - now.getTime() > half) date.setUTCFullYear(date.getUTCFullYear() - 1);
+      if (now.getTime() - date.getTime() > half) date.setUTCFullYear(date.getUTCFullYear() + 1);
+      before = date;
+      return named(date);
+    });
+}
+
 /** @param {ParentNode} [root] */
 export function writeTimes(root = document) {
+  for (const element of root.querySelectorAll("[data-said]:not([data-in-zone])")) {
+    element.textContent = inZone(element.textContent);
+    element.dataset.inZone = "";
+  }
   for (const element of root.querySelectorAll("time[data-time]")) {
     const date = new Date(element.dateTime);
     element.textContent = words(date, element.dataset.time, element.dataset.since);

@@ -611,7 +611,7 @@ def test_a_click_asks_and_a_button_books_and_the_lease_is_extended_and_given_bac
     page.locator("[data-lease-answer]", has_text="Extended until 07:55").wait_for()
     page.click(f"[data-own={lease}] summary")
     page.click(f"[data-release={lease}]")
-    page.locator("[data-lease-answer]", has_text="The lease is given back").wait_for()
+    page.locator("[data-lease-answer]", has_text="Lease released").wait_for()
     mine.wait_for(state="detached")
 
 
@@ -729,6 +729,29 @@ def test_days_have_23_24_or_25_hours(page: Page) -> None:
     ]
 
 
+def test_moments_in_sentences_of_the_server_are_in_the_viewers_zone(page: Page) -> None:
+    page.goto("/jobs")
+    told = page.evaluate(
+        """async () => {
+          const { inZone } = await import("/static/times.js");
+          const now = new Date("2026-03-05T20:00:00Z");
+          return [
+            "Starts at 22:28 UTC, when north-01 is free.",
+            "Held from Sat 28 Mar 12:00 UTC to 14:55 UTC.",
+            "Booked from Sun 2026-03-08 23:00 +00:00 to Mon 2026-03-09 02:00 +00:00.",
+            "Rank 3 wrote 12:30 and stopped.",
+          ].map((sentence) => inZone(sentence, now));
+        }"""
+    )
+    minus = "\u2212"
+    assert told == [
+        f"Starts at 17:28 ({minus}05:00), when north-01 is free.",
+        f"Held from Sat 28 Mar, 08:00 ({minus}04:00) to 10:55 ({minus}04:00).",
+        f"Booked from Sun 19:00 ({minus}04:00) to Sun 22:00 ({minus}04:00).",
+        "Rank 3 wrote 12:30 and stopped.",
+    ]
+
+
 def test_a_clean_up_is_previewed_applied_and_undone(stage: Stage, page: Page) -> None:
     page.goto("/admin/cleanups")
     for box in page.locator("[name=wrong]").all():
@@ -791,17 +814,17 @@ def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
 def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Page) -> None:
     page.goto("/admin/people")
     page.fill("#email", "new@example.org")
-    page.click("text=Make a link")
+    page.click("text=Create link")
     assert "/invite" in page.input_value("[aria-label='The link']")
     page.reload()
     assert page.locator("[aria-label='The link']").count() == 0  # nor is another one made
     assert page.locator("td, th", has_text="new@example.org").count() == 1
     page.goto("/account")
     page.select_option("#every", "digest")
-    page.click("text=kind by kind")
+    page.click("text=By type")
     page.select_option("[name^='kind.'] >> nth=0", "off")
-    page.click("button:has-text('Choose')")
-    page.locator("[role=status]", has_text="Chosen.").wait_for()
+    page.click("[aria-label='Notifications'] button:has-text('Save')")
+    page.locator("[role=status]", has_text="Saved.").wait_for()
     assert page.input_value("#every") == "digest"
     page.fill("#zone", "Mars/Base")
     page.click("[aria-label='Time zone'] button")

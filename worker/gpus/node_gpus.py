@@ -237,8 +237,9 @@ def missing(reading: Reading) -> Fault:
     return Fault(
         GpuHealth.LOST,
         "The GPU has fallen off the bus: the driver does not show it any more. Look for `Xid` in "
-        "`dmesg` on the node; reboot the node when its other jobs have ended. If the GPU was taken "
-        "out for good, stop the worker, delete gpus.json in its data directory and start it again.",
+        "`dmesg` on the node; reboot the node when its other jobs have ended. If the GPU was "
+        "removed permanently, stop the worker, delete gpus.json in its data directory and start it "
+        "again.",
     )
 
 

@@ -47,7 +47,7 @@ class Things(Generic[Thing]):
     command: str
     """Command that lists them."""
     newest: Callable[[Trainyard, int], Iterator[Thing]]
-    """Function that returns a person's own, the newest first, at most so many."""
+    """Function that returns a person's own, newest first, up to a number."""
     matching: Callable[[Trainyard, str], Iterator[Thing]]
     """Function that returns those with a text in their name or id, the newest first."""
     name: Callable[[Thing], str]

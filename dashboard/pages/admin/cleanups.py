@@ -14,15 +14,15 @@ ANSWERED = (400, 403, 409, 422)
 WRONGS = {
     "over_quota": "over quota",
     "idle": "idle",
-    "no_show": "no show",
+    "no_show": "no-show",
     "expired_window": "outside its window",
-    "orphan": "orphan",
+    "orphan": "owner or node gone",
     "unfit": "no longer allowed",
 }
 RESULTS = {
     "planned": ("bad", "will be removed"),
     "removed": ("bad", "removed"),
-    "spared": ("cancelled", "spared"),
+    "spared": ("cancelled", "kept"),
     "skipped": ("warn", "skipped"),
     "restored": ("good", "booked again"),
     "lost": ("warn", "hours are taken"),
@@ -44,14 +44,15 @@ async def preview(viewer: Viewer) -> Response:
     """Look for leases; nothing is removed."""
     fields = await viewer.form_fields()
     given = {name: value.strip() for name, value in fields if value.strip()}
-    start = given.get("starts_from", "")
+    local = given.get("starts_from", "")
+    start = given.get("starts_with_offset") or (f"{local}Z" if local else None)
     selector = {
         "wrong": [value for name, value in fields if name == "wrong"],
         "include_active": "include_active" in given,
         "user": given.get("user"),
         "lab": given.get("lab"),
         "node": given.get("node"),
-        "starts_from": f"{start}Z" if start else None,
+        "starts_from": start,
     }
     body = {"selector": selector, "reason": given.get("reason", "")}
     try:

@@ -130,7 +130,7 @@ document.addEventListener("click", (event) => {
     act(
       button,
       () => changeLease(post(`/v1/leases/${button.dataset.release}/release`)),
-      () => "The lease is given back.",
+      () => "Lease released.",
     );
   }
   if (at("accept")) {

@@ -133,7 +133,7 @@ function leaseRow(lease) {
         type: "button",
         class: "btn danger sure",
         "data-release": lease.id,
-        text: lease.state === "booked" ? "Give it back" : "End it now",
+        text: lease.state === "booked" ? "Release lease" : "End lease now",
       }),
     );
     menu.append(make("summary", { class: "btn small danger", text: "Release" }), inner);

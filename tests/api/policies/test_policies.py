@@ -54,7 +54,7 @@ def test_a_dry_run_tells_all_and_changes_nothing(world: World) -> None:
     status, plan = post(world, document(), dry_run=True)
     assert status == 200
     assert (plan["id"], plan["version"], plan["replaces"]) == ("lab", 1, None)
-    assert (plan["applied"], plan["changes"], plan["advice"]) == (False, ["It is new."], [])
+    assert (plan["applied"], plan["changes"], plan["advice"]) == (False, ["New policy."], [])
     assert world.ann.get("/v1/policies").json()["data"] == []
     assert world.ann.get("/v1/windows").json()["data"] == []
 

@@ -121,7 +121,7 @@ def test_what_is_late_and_what_does_not_fit_is_marked(shown: FakeApi, page: Test
     shown.put(f"/v1{PAGE}", OVER)
     text = page.get(f"{PAGE}/report", headers={"hx-request": "true"}).text
     assert text.startswith('<div id="report"')
-    assert '<strong class="down"><bdi>It is too long by 25min' in text
+    assert '<strong class="down"><bdi data-said>It is too long by 25min' in text
     assert "20 min</strong>" in row(text, "part 1")
     assert "not in time" not in row(text, "part 1")
     assert '<strong class="down">not in time</strong>' in row(text, "part 2")

@@ -182,7 +182,7 @@ def test_a_part_is_booked_by_keys_and_shown_and_given_back(page: Page) -> None:
     own = page.locator("[data-own]", has_text="2 of 8 GPUs of east-02")
     own.locator("summary").click()
     own.locator("[data-release]").click()
-    page.locator("[data-lease-answer]", has_text="The lease is given back").wait_for()
+    page.locator("[data-lease-answer]", has_text="Lease released").wait_for()
 
 
 def test_hours_without_room_for_the_size_can_be_waited_for(page: Page) -> None:

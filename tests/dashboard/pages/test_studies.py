@@ -30,7 +30,7 @@ def cells(text: str, label: str) -> list[str]:
 @pytest.mark.usefixtures("shown")
 def test_it_answers_first_and_shows_every_job_with_its_link(page: TestClient) -> None:
     text = page.get(STUDY).text
-    assert "<strong><bdi>2 ranks are 1.60 times as fast as 1 rank" in text
+    assert "<strong><bdi data-said>2 ranks are 1.60 times as fast as 1 rank" in text
     assert text.index("1.60 times as fast") < text.index("<table")
     assert "strong scaling: the batch size stays" in text
     assert cells(text, "1 rank")[2:6] == ["400 / 400", "8", "0.128s", "8,000"]

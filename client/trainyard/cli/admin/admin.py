@@ -205,7 +205,7 @@ def quarantine(node: NodeName, slot: OneSlot = None, as_json: AsJson = False) ->
 
 @app.command("retire")
 def retire(node: NodeName, as_json: AsJson = False) -> None:
-    """Take a node out for good; its token stops working."""
+    """Retire a node permanently; its token stops working."""
     with connect() as client:
         _answer_node(client.admin.retire(node), as_json)
 

@@ -116,7 +116,7 @@ def undo(cleanup_id: CleanupId, as_json: AsJson = False) -> None:
     else:
         _show(done)
     if any(row.result == "lost" for row in done.rows):
-        note("Some hours were taken meanwhile and could not be given back.")
+        note("Some hours were taken meanwhile and could not be booked again.")
         raise typer.Exit(ExitCode.CONFLICT)
 
 

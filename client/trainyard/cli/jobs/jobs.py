@@ -74,7 +74,7 @@ def show(named: JobKey, as_json: AsJson = False) -> None:
 
 
 def cancel(named: JobKey, as_json: AsJson = False) -> None:
-    """End a job for good; a running one saves a checkpoint first."""
+    """End a job permanently; a running one saves a checkpoint first."""
     with connect() as client:
         job_id = JOBS.id_of(client, named, changes=True)
         _answer(client.jobs.cancel(job_id), as_json)

@@ -153,7 +153,9 @@ def _by_link(url: str, link: str) -> NewToken:
         name = typer.prompt("Name of the first administrator", err=True)
         password = _new_password()
     elif parts.path.endswith(INVITE):
-        name = typer.prompt("Your name here: small letters, digits, _ . -", err=True)
+        name = typer.prompt(
+            "User name: lowercase letters, digits, . _ -; starts with a letter", err=True
+        )
         password = _password_of_ones_own()
     elif parts.path.endswith(PASSWORD):
         password = _password_of_ones_own()

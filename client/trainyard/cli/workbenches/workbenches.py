@@ -141,7 +141,7 @@ def open_workbench(
 def stop(
     workbench_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False
 ) -> None:
-    """Stop a workbench. Its programs are told to save; the workspace is kept."""
+    """Stop a workbench. Its programs get a signal to save; the workspace is kept."""
     with connect() as client:
         job = client.jobs.cancel(workbench_id)
     print_answer(job.raw, f"{job.name} is {job.state}.", as_json=as_json)
