@@ -1,5 +1,6 @@
 """News about one job, read once for all viewers."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -8,13 +9,14 @@ from typing import TypeVar
 import anyio
 from sqlalchemy.orm import Session
 
-from api.watching.news import News, Position, first_position, read_news
+from api.watching.news import Mark, News, Position, first_position, read_news
 from api.watching.reader import Reader
 from core.database.database import Database
 
 Result = TypeVar("Result")
 
 POLL_S = 1.0
+WAITING_POLL_S = 30.0  # `waiting_jobs.py` looks at jobs that wait, at all of them in one query
 # A node sends curves and logs at the same moment, and Redis says of both what this process knows
 # already: they are read together.
 GATHER_S = REST_S = 0.05
@@ -22,41 +24,81 @@ BATCHES = 64
 
 
 class Feed(Reader):
-    """The newest batches of one job, and the job itself."""
+    """The newest batches of one job, and the job itself.
 
-    def __init__(self, database: Database, job_id: str, limiter: anyio.CapacityLimiter) -> None:
+    Those who come together share what is read for them: where they begin, and what they missed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        job_id: str,
+        limiter: anyio.CapacityLimiter,
+        catching_up: anyio.CapacityLimiter,
+    ) -> None:
+        """Set the threads that read: `limiter` for all viewers, `catching_up` for new ones."""
         super().__init__(POLL_S, REST_S, gather_s=GATHER_S)
-        self._database = database
-        self._job_id = job_id
-        self._limiter = limiter
+        self.job_id = job_id
         self.position = Position()
         self.job = ""
         """`JobView` as JSON; empty before the first read."""
+        self.mark: Mark | None = None
+        """Mark of the job at the last reading, while it waits."""
+        self._database = database
+        self._limiter, self._catching_up = limiter, catching_up
         self._batches: OrderedDict[str, News] = OrderedDict()
+        self._opening: tuple[bytes, Position] | None = None
+        self._turn = asyncio.Lock()  # of those who catch up
 
     def __str__(self) -> str:
-        return self._job_id
+        return self.job_id
 
     def batch_after(self, place: Position) -> News | None:
         """Return the batch that begins exactly at `place`, if it is still kept."""
         return self._batches.get(place.text)
 
-    async def read(self, ask: Callable[[Session, str], Result]) -> Result:
+    async def open(self) -> tuple[bytes, Position]:
+        """Return the last lines of the logs and the position after them, at which a new viewer
+        begins. The feed is not behind it."""
+        async with self._turn:
+            opening = self._opening
+            if opening is None or self.batch_after(opening[1]) is None:
+                opening = self._opening = await self._ask(first_position, self._catching_up)
+                if not self.job:
+                    self.position = opening[1]
+                await self.refresh()
+        return opening
+
+    async def missed(self, place: Position, until: Position) -> News:
+        """Return the news between two positions."""
+        async with self._turn:
+            news = self.batch_after(place)
+            if news is None:
+                ask = partial(read_news, since=place, until=until)
+                news = await self._ask(ask, self._catching_up)
+                if not news.position.is_at(place):
+                    self._keep(place, news)
+        return news
+
+    async def _ask(
+        self, ask: Callable[[Session, str], Result], limiter: anyio.CapacityLimiter
+    ) -> Result:
         """Ask the database, in a thread."""
 
         def in_thread() -> Result:
             with self._database.read() as session:
-                return ask(session, self._job_id)
+                return ask(session, self.job_id)
 
-        return await anyio.to_thread.run_sync(in_thread, limiter=self._limiter)
+        return await anyio.to_thread.run_sync(in_thread, limiter=limiter)
 
     async def _read(self) -> None:
-        if not self.job:
-            _, self.position = await self.read(first_position)
+        if not self.job and self._opening is None:
+            self._opening = await self._ask(first_position, self._limiter)
+            self.position = self._opening[1]
         more = True
         while more and not self.is_over:
             before = self.position
-            news = await self.read(partial(read_news, since=before))
+            news = await self._ask(partial(read_news, since=before), self._limiter)
             more = news.has_more
             self._take(before, news)
 
@@ -64,9 +106,14 @@ class Feed(Reader):
         is_new = news.job != self.job or news.is_over
         if not news.position.is_at(before):
             is_new = True
-            self._batches[before.text] = news
-            while len(self._batches) > BATCHES:
-                self._batches.popitem(last=False)
+            self._keep(before, news)
         self.position, self.job, self.is_over = news.position, news.job, news.is_over
+        self.mark = news.mark
+        self._poll_s = POLL_S if self.mark is None else WAITING_POLL_S
         if is_new:
             self.tell()
+
+    def _keep(self, place: Position, news: News) -> None:
+        self._batches[place.text] = news
+        while len(self._batches) > BATCHES:
+            self._batches.popitem(last=False)

@@ -1,8 +1,9 @@
 """Live streams of one process: each watched job is read once, however many watch it.
 
 A Redis message (`live.<job id>`) wakes the job's feed, and so does a second of silence: with Redis
-away everything goes on, a second later. A feed keeps its last batches; a viewer who is too slow for
-them, or who comes back after a break, reads what is missing from the database and then joins again.
+away everything goes on, a second later. Jobs that wait are looked at together. A feed keeps its
+last batches; for a viewer who is too slow for them, or who comes back after a break, what is
+missing is read from the database, once for all who miss the same.
 Nothing is queued per viewer. A document about several jobs, such as an agenda, is read when one of
 the jobs is woken, and every other second: what is late changes by itself. All who watch it see one
 reading, at most a second old. Calendars are told from one board, and lists from another: each is
@@ -15,7 +16,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 import anyio
@@ -27,8 +27,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.watching.board import Board
 from api.watching.feed import Feed
 from api.watching.lists import ListName, Lists
-from api.watching.news import Position, first_position, message, read_news
+from api.watching.news import Position, message
 from api.watching.reader import Reader
+from api.watching.waiting_jobs import WaitingJobs
 from api.web.identity import Person
 from core.database.database import Database
 from core.wire.doorbell import LIVE, Topic
@@ -39,6 +40,7 @@ DOCUMENT_POLL_S = 2.0
 DOCUMENT_REST_S = 1.0  # between two reads: what a study found is worked out from all of its curves
 
 READERS = 4  # threads that read for streams
+CATCHING_UP = 2  # further threads, for viewers who come: a crowd holds up nobody who is there
 
 PING = b": ping\n\n"
 AGAIN_MS = (500, 2500)  # after which browsers come back to a server that was away
@@ -71,6 +73,8 @@ class Hub:
         """Events of the streams that listen to a job, by job id; set when the job has news."""
         self._is_closing = False
         self._limiter = anyio.CapacityLimiter(READERS)
+        self._catching_up = anyio.CapacityLimiter(CATCHING_UP)
+        self._waiting_jobs = WaitingJobs(database, self._feeds, self._limiter)
         self._listener: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -98,23 +102,27 @@ class Hub:
     def num_viewers(self) -> int:
         """Number of open streams."""
         listening = {id(heard) for listeners in self._listeners.values() for heard in listeners}
-        return sum(reader.num_viewers for reader in self._readers) + len(listening)
+        watched = (self._board, self._lists, *self._feeds.values())
+        return sum(reader.num_viewers for reader in watched) + len(listening)
 
     @property
     def _readers(self) -> Sequence[Reader]:
-        return (self._board, self._lists, *self._feeds.values())
+        return (self._board, self._lists, self._waiting_jobs, *self._feeds.values())
 
     async def stream(self, job_id: str, last_event_id: str) -> AsyncIterator[bytes]:
         """Yield the server-sent events of a job, from a position or from the start, until its
         end."""
         feed = self._feeds.get(job_id)
         if feed is None:
-            feed = self._feeds[job_id] = Feed(self._database, job_id, self._limiter)
+            feed = Feed(self._database, job_id, self._limiter, self._catching_up)
+            self._feeds[job_id] = feed
         feed.join()
+        self._waiting_jobs.join()
         try:
             async for piece in self._follow(feed, Position.parse(last_event_id)):
                 yield piece
         finally:
+            self._waiting_jobs.leave()
             feed.leave()
             if feed.num_viewers == 0 and self._feeds.get(job_id) is feed:
                 del self._feeds[job_id]
@@ -122,10 +130,11 @@ class Hub:
     async def _follow(self, feed: Feed, since: Position | None) -> AsyncIterator[bytes]:
         yield _again()
         if since is None:
-            payload, place = await feed.read(first_position)
+            payload, place = await feed.open()
         else:
             payload, place = b"", since
-        await feed.refresh()  # from here on the feed is not behind this viewer
+            # From here on the feed is not behind this viewer.
+            await feed.refresh(since=asyncio.get_running_loop().time())
         shown = feed.job
         yield message("job", shown) + payload
         while not self._is_closing:
@@ -134,7 +143,7 @@ class Hub:
             if batch is not None:
                 payload, place = batch.payload, batch.position
             elif not place.is_at(target):
-                missed = await feed.read(partial(read_news, since=place, until=target))
+                missed = await feed.missed(place, target)
                 payload, place = missed.payload, missed.position
             else:
                 payload = b""

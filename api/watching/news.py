@@ -5,12 +5,12 @@ that comes back with it misses nothing and gets nothing twice.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pydantic import TypeAdapter
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from api.jobs.job_views import JOB_WITH_CONTEXT, job_views
@@ -19,7 +19,7 @@ from api.records.log_store import LogCursor, LogFilter
 from api.watching.schemas import LiveLog, LiveMetrics
 from api.web.schemas import EventView
 from core.base.errors import BadRequest
-from core.states import TERMINAL_JOB, AttemptState
+from core.states import TERMINAL_JOB, WAITING_JOB, AttemptState
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.telemetry import StreamCursor
 
@@ -47,7 +47,18 @@ WITH_METRICS = (
     .where(Attempt.job_id == bindparam("job_id"), StreamCursor.stream == METRICS)
     .order_by(Attempt.epoch)
 )
+MARKS = (
+    select(Job.id, Job.state, Job.desired, Job.epoch, Job.reason_code, Job.reason)
+    .add_columns(Job.predicted_start)
+    .add_columns(
+        select(func.max(Event.id)).where(Event.subject == Job.id).correlate(Job).scalar_subquery()
+    )
+    .where(Job.id.in_(bindparam("job_ids", expanding=True)), Job.state.in_(sorted(WAITING_JOB)))
+)
 NO_END = 2**63 - 1
+
+Mark = tuple[object, ...]
+"""All that can change about a job that waits: it has no attempt that could report anything."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,8 @@ class News:
     has_more: bool
     is_over: bool
     """True if the job is final and nothing more can come."""
+    mark: Mark | None = None
+    """Mark of the job from before the rest was read; None unless it waits."""
 
 
 def message(event: str, data: str, position: Position | str | None = None) -> bytes:
@@ -121,10 +134,16 @@ def first_position(session: Session, job_id: str) -> tuple[bytes, Position]:
     return message("log", LiveLog(lines=page.lines).model_dump_json(), position), position
 
 
+def marks_of(session: Session, job_ids: Collection[str]) -> dict[str, Mark]:
+    """Map job id -> mark, of those that wait."""
+    return {job_id: tuple(mark) for job_id, *mark in session.execute(MARKS, {"job_ids": job_ids})}
+
+
 def read_news(
     session: Session, job_id: str, since: Position, *, until: Position | None = None
 ) -> News:
     """Return the news after `since`; with `until`, exactly the news between the two."""
+    mark = None if until is not None else marks_of(session, [job_id]).get(job_id)
     parts: list[bytes] = []
     position = since
     last_event = NO_END if until is None else until.event
@@ -171,6 +190,7 @@ def read_news(
         job=job_views(session, [row])[0].model_dump_json(),
         has_more=has_more,
         is_over=not has_more and _is_over(session, job),
+        mark=mark,
     )
 
 

@@ -1,6 +1,7 @@
 """Readers of what may change: one task reads for all viewers, whenever there may be news."""
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from contextlib import suppress
 
@@ -28,14 +29,22 @@ class Reader(ABC):
         self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_kept_up = False
+        self._began_at = -math.inf
 
     @abstractmethod
     async def _read(self) -> None:
         """Read the news, and wake all viewers if there are any."""
 
-    async def refresh(self) -> None:
-        """Read the news now, and wake all viewers if there are any."""
+    async def refresh(self, *, since: float = math.inf) -> None:
+        """Read the news now, and wake all viewers if there are any.
+
+        Do nothing if a reading has ended that began at `since`, of the loop's time, or later: those
+        who come together need one reading between them.
+        """
         async with self._reading:
+            if self._is_kept_up and self._began_at >= since:
+                return
+            self._began_at = asyncio.get_running_loop().time()
             await self._read()
             self._is_kept_up = True
 
@@ -75,10 +84,15 @@ class Reader(ABC):
         told.set()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        joined_at = loop.time()
         while not self.is_over:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_s):
-                    await self._wake.wait()
+            due_at = max(joined_at, self._began_at) + self._poll_s
+            if loop.time() < due_at and not self._wake.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(due_at):
+                        await self._wake.wait()
+                continue  # unless it was woken, somebody may have read meanwhile
             await asyncio.sleep(self._gather_s)
             self._wake.clear()
             try:

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
-from api.watching import feed
+from api.watching import feed, waiting_jobs
 from api.watching.hub import Hub
 from core.base.settings import ApiSettings
 from core.tables.jobs import Job
@@ -214,6 +216,89 @@ def test_a_job_that_only_changes_its_reason_is_told(world: World) -> None:
         return await watching
 
     assert asyncio.run(scene()).told[-1].event == "job"
+
+
+class Readings:
+    """Counts what feeds ask the database for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.counts: Counter[str] = Counter()
+        for name in ("first_position", "read_news"):
+            monkeypatch.setattr(feed, name, partial(self._count, name, getattr(feed, name)))
+
+    def _count(self, name: str, real: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        self.counts[name] += 1
+        return real(*args, **named)
+
+
+def test_a_job_that_waits_is_read_again_only_when_it_has_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_jobs, "POLL_S", 0.05)
+    readings = Readings(monkeypatch)
+    hub = Hub(world.database, world.process.settings.redis_url)
+    job_ids = [str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"]) for _ in range(3)]
+
+    def change() -> None:
+        with world.database.write() as session:
+            job = session.get_one(Job, job_ids[0])
+            explain(session, job, reason_code="busy", message="Node is busy.")
+
+    async def scene() -> None:
+        viewers = [Viewer(hub, job_id) for job_id in job_ids]
+        watching = [asyncio.create_task(one.watch(lambda _: False)) for one in viewers]
+        while not all(one.event_ids for one in viewers):
+            await asyncio.sleep(0.01)
+        before = readings.counts["read_news"]
+        await asyncio.sleep(1.5)  # a poll of a feed, and thirty of those that wait
+        assert readings.counts["read_news"] == before
+        await asyncio.to_thread(change)
+        while viewers[0].told[-1].data.get("reason") != "Node is busy.":
+            await asyncio.sleep(0.01)
+        assert readings.counts["read_news"] == before + 1
+        await asyncio.to_thread(place, world.database, job_ids[1])
+        while viewers[1].told[-1].data.get("state") != "starting":
+            await asyncio.sleep(0.01)
+        before = readings.counts["read_news"]
+        await asyncio.sleep(1.5)
+        assert readings.counts["read_news"] > before  # it has an attempt that may report
+        for one in watching:
+            one.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(scene(), DEADLINE_S))
+    free(world.database)
+
+
+def test_a_crowd_that_comes_together_is_read_for_a_few_times(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "POLL_S", 3600.0)
+    job_id = running_job(world)
+    send(world, job_id, 0, 50)
+    readings = Readings(monkeypatch)
+    hub = Hub(world.database, world.process.settings.redis_url)
+
+    async def watch(last_id: str = "") -> list[Viewer]:
+        viewers = [Viewer(hub, job_id, last_id) for _ in range(100)]
+        enough = 50 if not last_id else 20
+        return await asyncio.gather(
+            *(one.watch(lambda v: len(v.metric_lines) >= enough) for one in viewers)
+        )
+
+    new = asyncio.run(watch())
+    assert all(one.metric_lines == list(range(50)) for one in new)
+    assert all(one.log_texts == new[0].log_texts and len(one.log_texts) == 50 for one in new)
+    assert readings.counts["first_position"] <= 2
+    assert readings.counts["read_news"] <= 4
+
+    send(world, job_id, 50, 20)
+    readings.counts.clear()
+    back = asyncio.run(watch(new[0].last_id))
+    assert all(one.metric_lines == list(range(50, 70)) for one in back)
+    assert all(one.log_texts == [f"{n:04}" for n in range(50, 70)] for one in back)
+    assert readings.counts["read_news"] <= 4
+    free(world.database)
 
 
 def test_another_process_wakes_a_viewer_through_redis(
