@@ -49,7 +49,7 @@ from scheduler.queue.fair_share import FairShare
 from scheduler.queue.fitting import Fitting
 from scheduler.queue.ordering import UserShare, next_first
 from scheduler.queue.parts import walk_in_slots
-from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide
+from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide, leases_of
 from scheduler.queue.sentences import WaitingReason, node_names, reason_for
 from scheduler.snapshot import Snapshot, WaitingJob, take_snapshot
 
@@ -179,9 +179,12 @@ def read_standings(scheduler: Scheduler, now: datetime) -> Mapping[str, UserShar
 
 def hold_back(scheduler: Scheduler, world: Snapshot) -> list[WaitingJob]:
     """Pause jobs stopped MAX_IN_VAIN times before they saved; cancel those that their agenda has
-    called off. Returns the other waiting jobs."""
+    called off, and workbenches whose lease is over. Returns the other waiting jobs."""
     ready: list[WaitingJob] = []
     for job in world.waiting:
+        if job.is_workbench and job.lease_ids and not leases_of(job, world):
+            end_with_lease(scheduler, job, world.now)
+            continue
         if job.turn is not None and job.turn.called_off_by is not None:
             call_off(scheduler, job, job.turn, world.now)
             continue
@@ -215,6 +218,29 @@ def call_off(scheduler: Scheduler, job: WaitingJob, turn: Turn, now: datetime) -
         done = turns.call_off(session, job.id, turn, epoch=job.epoch, now=now, actor=ACTOR)
     if done:
         log.info("job_called_off", job=job.id, agenda=turn.agenda)
+        scheduler.dispatcher.tell_viewers([job.id])
+
+
+def end_with_lease(scheduler: Scheduler, job: WaitingJob, now: datetime) -> None:
+    """Cancel a workbench that waited for a lease that is over: as a walk-in it would start with
+    nobody in front of it."""
+    with scheduler.leadership.write() as session:
+        row = session.get_one(Job, job.id)
+        lock(session, row)
+        done = row.epoch == job.epoch and advance(
+            session,
+            row,
+            JobState.CANCELLED,
+            now=now,
+            reason_code=ReasonCode.LEASE_ENDS,
+            message="Its lease is over, and a workbench is over with its lease. Start another one "
+            "in your next lease, or now.",
+            actor=ACTOR,
+            desired=Desired.CANCEL,
+            finished_at=now,
+            predicted_start=None,
+        )
+    if done:
         scheduler.dispatcher.tell_viewers([job.id])
 
 

@@ -192,6 +192,8 @@ class WaitingJob:
     """Turn in its agenda; None if it is in no agenda."""
     is_script: bool = False
     """True for a program of its owner, False for a recipe."""
+    is_workbench: bool = False
+    """True for a program that its owner sits in front of."""
     memory_slots: Mapping[str, int] = field(default_factory=dict)
     """Map class -> slots whose share of a node's memory it needs, where they are more than its
     ranks."""
@@ -640,6 +642,7 @@ def _waiting(
                 told=(row.reason_code, row.reason, row.predicted_start),
                 turn=turns.get(row.id),
                 is_script=need.is_script,
+                is_workbench=need.is_workbench,
                 memory_slots=fitting.memory_slots(row.id),
             )
         )

@@ -12,7 +12,7 @@ from core.base.clock import boot_s
 from core.spec.script import Script
 from core.spec.workbench import Workbench
 from core.states import INFRASTRUCTURE, Outcome
-from core.wire.messages import Gpu, InputFiles, Order, StopOrder, Unread
+from core.wire.messages import Gpu, InputFiles, Order, PackagesAhead, StopOrder, Unread
 from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
@@ -191,16 +191,21 @@ class Actor:
         if preparation is not None:
             preparation.cancelled.set()
 
-    def fetch_ahead(self, inputs: Sequence[InputFiles]) -> None:
-        """Have these in the cache, in a thread of their own; those that stay wanted are marked as
-        used now and then, so that the cache keeps them."""
+    def fetch_ahead(self, inputs: Sequence[InputFiles], packages: Sequence[PackagesAhead]) -> None:
+        """Have these inputs, and environments of these packages, in the cache, in a thread of their
+        own; what stays wanted is marked as used now and then, so that the cache keeps it."""
         last = self.ahead
-        if last is not None and (last.is_alive() or last.is_fresh(inputs)):
+        if last is not None and (last.is_alive() or last.is_fresh(inputs, packages)):
             return
         self.ahead = None
-        if inputs:
+        if inputs or packages:
             self.ahead = FetchingAhead(
-                self.folder.cache, inputs, new_client=self.new_client, rate=self.fetch_rate
+                self.folder.cache,
+                inputs,
+                packages,
+                host=self.host,
+                new_client=self.new_client,
+                rate=self.fetch_rate,
             )
             self.ahead.start()
 

@@ -217,7 +217,7 @@ class Agent:
             log.info("api_is_back")
             self.api_is_back()
         self.follow(seen, orders, sent_at=sent_at)
-        self.actor.fetch_ahead(orders.fetch_ahead)
+        self.actor.fetch_ahead(orders.fetch_ahead, orders.build_ahead)
         return self.poll_s
 
     def heartbeat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> Heartbeat:

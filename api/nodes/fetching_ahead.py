@@ -1,19 +1,23 @@
-"""Files that a node fetches ahead: those of jobs whose booked lease on it begins soon."""
+"""Files that a node fetches ahead, and environments that it builds: those of jobs whose booked
+lease on it begins soon."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.files.dataset_files import files_of
+from api.nodes.network_lists import network_of
 from core.spec.inputs import InputKind
-from core.spec.spec import JobSpec, stored_spec
+from core.spec.spec import JobSpec, WorkbenchJobSpec, stored_spec
 from core.states import JobState, LeaseState
 from core.tables.files import Dataset, Model
 from core.tables.jobs import Job, JobInput
 from core.tables.leases import Lease
-from core.wire.messages import FileRef, InputFiles
+from core.tables.nodes import Node
+from core.wire.messages import FileRef, InputFiles, PackagesAhead
 
 AHEAD = timedelta(hours=1)
 DATASET_FILE = "dataset"
@@ -33,17 +37,34 @@ WAITING_FOR_LEASES = (
 )
 
 
-def fetched_ahead(session: Session, node_id: str, *, now: datetime) -> list[InputFiles]:
-    """Return what waiting jobs read whose leases on this node begin within AHEAD, soonest first."""
+class WantedAhead(NamedTuple):
+    """Inputs and packages that a node should have before a lease begins."""
+
+    inputs: list[InputFiles]
+    packages: list[PackagesAhead]
+
+
+def wanted_ahead(session: Session, node_id: str, *, now: datetime) -> WantedAhead:
+    """Return what waiting jobs read, and the packages of workbenches, whose leases on this node
+    begin within AHEAD, soonest first.
+
+    A script's packages are named in its archive, which is unpacked with its attempt.
+    """
     rows = session.execute(WAITING_FOR_LEASES, {"node_id": node_id, "until": now + AHEAD})
-    found: list[InputFiles] = []
+    inputs: list[InputFiles] = []
+    packages: list[PackagesAhead] = []
     for job, lease_id in rows:
         spec = stored_spec(job.spec)
-        if spec is not None and lease_id in spec.named_leases:
-            recipe = isinstance(spec, JobSpec)
-            read = _recipe_files(session, job) if recipe else script_inputs(session, job)
-            found += [one for one in read if one not in found]
-    return found
+        if spec is None or lease_id not in spec.named_leases:
+            continue
+        recipe = isinstance(spec, JobSpec)
+        read = _recipe_files(session, job) if recipe else script_inputs(session, job)
+        inputs += [one for one in read if one not in inputs]
+        if isinstance(spec, WorkbenchJobSpec) and spec.workbench.requirements is not None:
+            network = network_of(session, job, spec, session.get_one(Node, node_id))
+            one = PackagesAhead(requirements=spec.workbench.requirements, network=network)
+            packages += [] if one in packages else [one]
+    return WantedAhead(inputs, packages)
 
 
 def script_inputs(session: Session, job: Job) -> list[InputFiles]:

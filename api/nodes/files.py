@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from api.files import store as storage
 from api.files.dataset_files import files_of
 from api.files.store import Store
-from api.nodes.fetching_ahead import fetched_ahead
+from api.nodes.fetching_ahead import wanted_ahead
 from api.web.bells import Bells
 from api.web.identity import NodeIdentity
 from api.web.process import Process
@@ -100,7 +100,7 @@ def needed(session: Session, node: NodeIdentity, *, now: datetime) -> set[str]:
     )
     folders = [*models, *tokenizers, *checkpoints, *inputs]
     folders += [[file.model_dump() for file in files_of(dataset)] for dataset in datasets]
-    ahead = fetched_ahead(session, node.id, now=now)
+    ahead = wanted_ahead(session, node.id, now=now).inputs
     return {*(sha256 for sha256 in code if sha256)} | {
         *(file["sha256"] for files in folders for file in files),
         *(sha256 for snapshot in workspaces for sha256 in named_by(snapshot)),

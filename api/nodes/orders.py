@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.files.dataset_files import files_of
-from api.nodes.fetching_ahead import DATASET_FILE, fetched_ahead, script_inputs
+from api.nodes.fetching_ahead import DATASET_FILE, script_inputs, wanted_ahead
 from api.nodes.network_lists import network_of
 from api.nodes.workspace_orders import workspace_order
 from core.jobs.attempts import limited_to
@@ -90,11 +90,13 @@ def orders_for(
     inputs to fetch ahead. `quota` is that of every person's workspace."""
     rows = session.execute(DESIRED, {"node_id": node_id}).all()
     wanted = [_order(session, job, attempt, part, quota, now=now) for attempt, job, part in rows]
+    ahead = wanted_ahead(session, node_id, now=now)
     return Orders(
         attempts=[one for one in wanted if isinstance(one, Order)],
         unread=[one for one in wanted if isinstance(one, Unread)],
         forget=_forgettable(session, node_id, seen),
-        fetch_ahead=fetched_ahead(session, node_id, now=now),
+        fetch_ahead=ahead.inputs,
+        build_ahead=ahead.packages,
     )
 
 

@@ -13,7 +13,7 @@ from core.spec.hosts import MAX_RULES
 from core.spec.inputs import HubName, InputKind
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
-from core.spec.workbench import Workbench
+from core.spec.workbench import MAX_REQUIREMENTS, Workbench
 from core.states import GpuHealth, Outcome, Phase, Sharing
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.hardware import GpuSpeeds
@@ -391,6 +391,15 @@ class Network(Message):
     """All that its node class and lab may reach: packages are installed through the same proxy."""
 
 
+class PackagesAhead(Message):
+    """Packages of a workbench whose lease begins soon."""
+
+    requirements: str = Field(max_length=MAX_REQUIREMENTS)
+    """Text of its requirements.txt."""
+    network: Network | None
+    """Hosts through which they may be downloaded, as in its order."""
+
+
 class MixedFiles(Message):
     """A dataset that a recipe mixes in, with its exact files."""
 
@@ -480,6 +489,9 @@ class Orders(Message):
     fetch_ahead: list[InputFiles] = Field(default=[], exclude_if=lambda named: not named)
     """Files of jobs whose lease here begins soon, to be in the cache by then. Left out if empty:
     older workers do not know the field."""
+    build_ahead: list[PackagesAhead] = Field(default=[], exclude_if=lambda named: not named)
+    """Packages of workbenches whose lease here begins soon, whose environments are to be built by
+    then. Left out if empty: older workers do not know the field."""
 
 
 # ------------------------------------------------------------------------ metrics, logs and files

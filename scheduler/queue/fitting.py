@@ -8,7 +8,15 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.spec.planning import hardware_for, plan_on, with_ranks_of
-from core.spec.spec import AnyJobSpec, AnyPlan, ProgramJobSpec, may_start, stored_plan, stored_spec
+from core.spec.spec import (
+    AnyJobSpec,
+    AnyPlan,
+    ProgramJobSpec,
+    WorkbenchJobSpec,
+    may_start,
+    stored_plan,
+    stored_spec,
+)
 from core.tables.base import Document
 from core.tables.jobs import Job
 from strategies.plan.hardware import Hardware
@@ -33,6 +41,8 @@ class Need:
     """Ids of the leases that the job names."""
     is_script: bool = False
     """True for a program of its owner, False for a recipe."""
+    is_workbench: bool = False
+    """True for a program that its owner sits in front of."""
     brings_workspace: bool = False
     """True for a program that brings its owner's workspace."""
     readable: bool = True
@@ -161,6 +171,7 @@ def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJo
         checkpointable=not isinstance(spec, ProgramJobSpec) if saves is None else saves,
         leases=spec.named_leases,
         is_script=isinstance(spec, ProgramJobSpec),
+        is_workbench=isinstance(spec, WorkbenchJobSpec),
         brings_workspace=isinstance(spec, ProgramJobSpec) and spec.workspace,
     )
     return need, spec

@@ -8,6 +8,8 @@ from sqlalchemy.orm import Session
 
 from core.database.database import Database
 from core.jobs.attempts import conclude, live_attempt
+from core.spec.spec import WorkbenchJobSpec
+from core.spec.workbench import plan_workbench
 from core.states import JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
@@ -15,7 +17,7 @@ from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 from core.transitions import advance
 from scheduler.leases import handover
-from tests.scheduler.world import World, at
+from tests.scheduler.world import CPU2, World, at
 
 
 @pytest.fixture
@@ -152,6 +154,29 @@ def test_a_lease_begins_late_when_its_node_comes_back_in_its_hours(world: World)
     world.report()
     world.cycle()
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
+
+
+def test_a_workbench_is_over_with_a_lease_that_never_began_and_does_not_walk_in(
+    world: World,
+) -> None:
+    node_id = world.node(clean=False)
+    lease_id = world.book(node_id, at(11), 1)
+    terms = {"name": "bench", "resources": {"wall_time": "24h"}, "lease": lease_id}
+    spec = WorkbenchJobSpec.model_validate({**terms, "workbench": {"kind": "terminal"}})
+    planned = plan_workbench(nodes=1, ranks_per_node=1, hardware=CPU2)
+    documents = {"spec": spec.model_dump(mode="json"), "plan": planned.model_dump(mode="json")}
+    job_id = world.job(ranks=1, lease=lease_id, **documents)
+    world.now = at(11, 1)
+    world.cycle()
+    assert world.get_job(job_id).state is JobState.QUEUED
+    world.report(node_id)
+    world.now = at(12)
+    world.cycle()
+    world.report(node_id)
+    assert world.cycle() == []
+    job = world.get_job(job_id)
+    assert (job.state, job.reason_code) == (JobState.CANCELLED, "lease_ends")
+    assert "Its lease is over" in job.reason
 
 
 def test_a_job_is_not_started_in_the_last_minute_of_its_lease(world: World) -> None:

@@ -13,6 +13,7 @@ from tests.spine.workbenches import Looking
 from worker.scripts.sandbox import find_level
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(find_level().level is None, reason="no sandbox can be built here"),
     pytest.mark.xdist_group("workbenches"),
 ]

@@ -29,6 +29,7 @@ from core.wire.messages import (
     Observed,
     Order,
     Orders,
+    PackagesAhead,
     Secrets,
     SnapshotAck,
     SnapshotReport,
@@ -49,6 +50,7 @@ class FakeApi:
         self.ordered_at: dict[Key, float] = {}
         self.forget: list[AttemptRef] = []
         self.ahead: list[InputFiles] = []
+        self.packages: list[PackagesAhead] = []
         self.heartbeats: list[Heartbeat] = []
         self.lines: dict[Key, list[dict[str, Any]]] = {}
         self.rank_lines: dict[int, dict[Key, list[dict[str, Any]]]] = {}
@@ -160,7 +162,12 @@ class FakeApi:
             return 200, enrolled.model_dump_json().encode()
         if path == "/v1/node/heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(body))
-            orders = Orders(attempts=self.orders_now(), forget=self.forget, fetch_ahead=self.ahead)
+            orders = Orders(
+                attempts=self.orders_now(),
+                forget=self.forget,
+                fetch_ahead=self.ahead,
+                build_ahead=self.packages,
+            )
             return 200, orders.model_dump_json().encode()
         if path.startswith("/v1/node/secrets/"):
             return 200, Secrets(values=self.secrets).model_dump_json().encode()

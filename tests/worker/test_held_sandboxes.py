@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from core.states import Outcome
 from core.wire.messages import Request
 from tests.worker.fake_api import FakeApi
@@ -13,6 +15,7 @@ FAILS = "print('so far'); raise KeyError('no such column')"
 LONG_S = 3600
 
 
+@pytest.mark.slow
 def test_it_ends_by_itself_and_the_failure_stands(api: FakeApi, node: Node) -> None:
     node.start()
     key = api.order(script_order(api, FAILS, hold_on_failure_s=2))
@@ -37,6 +40,7 @@ def test_it_is_released_before_its_time(api: FakeApi, node: Node) -> None:
     assert api.wait_for_exit(key).outcome is Outcome.USER_ERROR
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_lease(api: FakeApi, node: Node) -> None:
     node.start()
     key = api.order(script_order(api, FAILS, hold_on_failure_s=LONG_S, stop_in_s=6))
@@ -61,6 +65,7 @@ def test_the_failure_stands_where_the_supervision_of_the_hold_is_lost(
     assert not node.processes(key)
 
 
+@pytest.mark.slow
 def test_what_succeeds_or_is_stopped_is_not_held(api: FakeApi, node: Node) -> None:
     node.start()
     well = api.order(script_order(api, "print('well')", "job_well", hold_on_failure_s=LONG_S))

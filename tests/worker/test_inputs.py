@@ -9,10 +9,11 @@ import pytest
 
 from core.spec.inputs import InputKind
 from core.states import Outcome
-from core.wire.messages import InputFiles
+from core.wire.messages import InputFiles, PackagesAhead
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
 from tests.worker.scripts import output_of, script_order
+from tests.worker.test_script_parts import wheel
 from worker.scripts.inputs import mount_of
 from worker.scripts.sandbox import Level, why_not
 from worker.shipping.cache import trim
@@ -183,3 +184,18 @@ def test_a_mount_is_named_by_content_and_shared_with_recipes(tmp_path: Path) -> 
     assert (mount.inside, mount.folder) == ("/job/inputs/rows/data.jsonl", "/job/inputs/rows")
     turned = model.model_copy(update={"files": model.files[::-1], "name": "other"})
     assert mount_of(tmp_path, turned).entry == mount_of(tmp_path, model).entry
+
+
+def test_the_packages_of_a_workbench_are_there_before_its_lease(
+    api: FakeApi, node: Node, tmp_path: Path
+) -> None:
+    wheel(tmp_path / "wheels", "tinynet", "1.2", "SIZE = 3\n")
+    missing = PackagesAhead(requirements="no-such-package-here", network=None)
+    api.packages = [missing, PackagesAhead(requirements="tinynet==1.2  # ours\n", network=None)]
+    node.start(TRAINYARD_WHEELS=str(tmp_path / "wheels"))
+    wait_for(lambda: any(node.folder.cache.glob("environment-*/complete")))
+    files = {"train.py": "import tinynet; print(tinynet.SIZE)", "requirements.txt": "tinynet==1.2"}
+    key = api.order(script_order(api, files, requirements="requirements.txt"))
+    assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
+    api.wait_for(lambda: (o := api.observed(key)) is not None and o.kept)
+    assert "already built" in api.logs[key, -1, "stdout"]

@@ -13,12 +13,13 @@ from typing import TypeVar
 import structlog
 
 from core.states import Outcome
-from core.wire.messages import FileRef, InputFiles
+from core.wire.messages import FileRef, InputFiles, PackagesAhead
 from strategies.plan.data.reading import BadData
 from worker.api_client import ApiClient, DamagedFile, RequestRefused, Unreachable
+from worker.scripts.environments import CannotBuild, build, requirements_in
 from worker.scripts.idx_files import write_idx
 from worker.scripts.inputs import InputMount, file_entry, folder_entry, let_read, mount_of
-from worker.scripts.preparing_script import CannotStart
+from worker.scripts.preparing_script import CannotStart, ScriptHost, package_proxy
 from worker.shipping.cache import touch
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
@@ -151,29 +152,35 @@ class Fetcher:
 
 
 class FetchingAhead(threading.Thread):
-    """Fetching of inputs whose job has a booked lease here that has not begun yet."""
+    """Fetching of inputs, and building of environments, whose job has a booked lease here that has
+    not begun yet."""
 
     def __init__(
         self,
         cache: Path,
         inputs: Sequence[InputFiles],
+        packages: Sequence[PackagesAhead] = (),
         *,
+        host: ScriptHost,
         new_client: Callable[[], ApiClient],
         rate: FetchRate,
     ) -> None:
         super().__init__(name="fetch-ahead", daemon=True)
-        self.inputs, self.cancelled = list(inputs), threading.Event()
+        self.inputs, self.packages = list(inputs), list(packages)
+        self.cache, self.host, self.cancelled = cache, host, threading.Event()
         self.began = time.monotonic()
         self.fetcher = Fetcher(
             cache, new_client=new_client, rate=rate, cancelled=self.cancelled, tell=log.debug
         )
 
-    def is_fresh(self, inputs: Sequence[InputFiles]) -> bool:
-        """Return True if it was for the same inputs, not long ago."""
-        return self.inputs == list(inputs) and time.monotonic() - self.began < AGAIN_S
+    def is_fresh(self, inputs: Sequence[InputFiles], packages: Sequence[PackagesAhead]) -> bool:
+        """Return True if it was for the same, not long ago."""
+        same = (self.inputs, self.packages) == (list(inputs), list(packages))
+        return same and time.monotonic() - self.began < AGAIN_S
 
     def run(self) -> None:
-        """Fetch them in order; one that cannot be fetched is left to the job's own attempt."""
+        """Fetch and build in order; what fails is left to the job's own attempt, which tells its
+        owner why."""
         try:
             for one in self.inputs:
                 try:
@@ -181,10 +188,26 @@ class FetchingAhead(threading.Thread):
                     log.info("fetched_ahead", input=one.name, files=len(one.files))
                 except CannotStart as failure:
                     log.info("not_fetched_ahead", input=one.name, reason=failure.reason)
+            for wanted in self.packages:
+                self._build(wanted)
         except OSError as error:
             log.error("disk_error", action="fetch_ahead", error=str(error))
         finally:
             self.fetcher.close()
+
+    def _build(self, wanted: PackagesAhead) -> None:
+        try:
+            folder = build(
+                requirements_in(wanted.requirements, "requirements.txt"),
+                self.cache,
+                wheels=self.host.wheels,
+                say=log.debug,
+                cancelled=self.cancelled.is_set,
+                proxy=package_proxy(wanted.network, self.host, keep=lambda _: None),
+            )
+            log.info("built_ahead", environment=folder.name)
+        except CannotBuild as error:
+            log.info("not_built_ahead", reason=str(error))
 
 
 def size_text(size: int) -> str:

@@ -47,17 +47,20 @@ def requirements_of(path: Path) -> list[str]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CannotBuild(f"{path.name} cannot be read: {error}") from error
-    if path.name.endswith(".toml"):
-        lines = _dependencies(text, path.name)
+    return requirements_in(text, path.name)
+
+
+def requirements_in(text: str, name: str) -> list[str]:
+    """Return the packages that the text of a file of this name asks for, each checked, sorted."""
+    if name.endswith(".toml"):
+        lines = _dependencies(text, name)
     else:
         joined = text.replace("\\\n", " ")
         lines = [line.split(" #")[0].strip() for line in joined.splitlines()]
         lines = [line for line in lines if line and not line.startswith("#")]
     if len(lines) > MAX_REQUIREMENTS:
-        raise CannotBuild(
-            f"{path.name} names {len(lines)} packages; the limit is {MAX_REQUIREMENTS}"
-        )
-    return sorted({str(_checked(line, path.name)) for line in lines})
+        raise CannotBuild(f"{name} names {len(lines)} packages; the limit is {MAX_REQUIREMENTS}")
+    return sorted({str(_checked(line, name)) for line in lines})
 
 
 def _dependencies(text: str, name: str) -> list[str]:

@@ -19,7 +19,7 @@ from core.spec.hosts import host_rules
 from core.spec.script import Script, ScriptLauncher
 from core.spec.workbench import Workbench, WorkbenchKind
 from core.states import Outcome
-from core.wire.messages import Network, Order, Secrets
+from core.wire.messages import HostUse, Network, Order, Secrets
 from strategies.plan.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.egress.packages import has_index, index_of_pip, proxy_for_packages
@@ -126,7 +126,7 @@ def program_run(
             cache,
             tell,
             cancelled,
-            proxy=package_proxy(order.network, host, attempt),
+            proxy=package_proxy(order.network, host, keep=attempt.write_hosts),
         )
     if isinstance(program, Script):
         require_launcher(program, environment)
@@ -249,9 +249,11 @@ def _environment(
             ) from error
 
 
-def package_proxy(network: Network | None, host: ScriptHost, attempt: Attempt) -> Proxy:
+def package_proxy(
+    network: Network | None, host: ScriptHost, *, keep: Callable[[tuple[HostUse, ...]], None]
+) -> Proxy:
     """Return the proxy by which packages are downloaded: that of the granted hosts, if the index is
-    among them; else they come as the node's own pip gets them."""
+    among them; else they come as the node's own pip gets them. `keep` gets the use of hosts."""
     if network is None or host.wheels is not None:
         return nullcontext
     rules, index = host_rules(network.granted), index_of_pip()
@@ -259,7 +261,7 @@ def package_proxy(network: Network | None, host: ScriptHost, attempt: Attempt) -
         return nullcontext
     if not has_index(rules, index):
         return nullcontext
-    return partial(proxy_for_packages, network.granted, host.egress, keep=attempt.write_hosts)
+    return partial(proxy_for_packages, network.granted, host.egress, keep=keep)
 
 
 def require_launcher(script: Script, environment: Path | None) -> None:

@@ -1,15 +1,18 @@
 """Workbenches over HTTP: submitted as jobs, listed for their owner, ordered from their node."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
+from core.base.clock import utc_now
 from core.spec.spec import Launcher
 from core.spec.workbench import Workbench
 from core.wire.frames import Kind, unpack
 from core.wire.messages import Orders
+from tests.api.agendas.test_agendas import lease
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, heartbeat, job_spec, place
 
@@ -102,6 +105,18 @@ def test_its_node_is_ordered_to_start_it_and_holds_the_tunnel_of_no_other(world:
     assert refusal(world.node, f"/v1/node/workbenches/{job}/2/tunnel") == 404
     with world.node.websocket_connect(tunnel) as held:
         assert unpack(held.receive_bytes()).kind is Kind.HELLO
+
+
+def test_its_packages_are_built_on_its_node_before_its_lease(world: World) -> None:
+    later = {**SPEC, "lease": lease(world, start=utc_now() + timedelta(hours=9))}
+    assert world.ann.post("/v1/jobs", json=later).status_code == 201
+    beat = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()
+    assert "build_ahead" not in beat  # older workers refuse fields that they do not know
+    soon = {**SPEC, "lease": lease(world, start=utc_now() + timedelta(minutes=50))}
+    for name in ("one", "another"):
+        assert world.ann.post("/v1/jobs", json={**soon, "name": name}).status_code == 201
+    beat = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()
+    assert beat["build_ahead"] == [{"requirements": "einops==0.8.1", "network": None}]
 
 
 @pytest.mark.parametrize("outcome", ["lease_ended", "time_limit"])
