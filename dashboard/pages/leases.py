@@ -10,6 +10,7 @@ from dashboard.rendering import redirect, render
 from dashboard.room import HOURS, rooms, sizes_sold
 from dashboard.sentences import lease_can_be_cancelled, lease_share
 from dashboard.viewer import ApiProblem, Viewer
+from trainyard.transport.decoding import decode
 from trainyard.views import Agenda, Availability, Lease, Node
 
 ANSWERED = (400, 404, 409, 422, 429)
@@ -38,14 +39,14 @@ async def book(viewer: Viewer) -> Response:
     if gpus := fields.get("gpus", ""):
         body["gpus"] = int(gpus) if gpus.isdecimal() else gpus
     try:
-        await viewer.call(
+        answer = await viewer.call(
             "POST", "/v1/leases", json=body, idempotency_key=fields.get("key") or _new_key()
         )
     except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, fields, refused)
-    return redirect("/leases")
+    return redirect(f"/leases?booked={decode(Lease, answer.json()).id}")
 
 
 async def cancel(viewer: Viewer) -> Response:
@@ -83,6 +84,13 @@ async def _page(viewer: Viewer, fields: dict[str, str], refused: ApiProblem | No
             lease_id: agenda for agenda in reversed(agendas) for lease_id in agenda.leases
         },
         "shares": {lease.id: lease_share(lease) for lease in leases},
+        "booked": viewer.query("booked"),
+        "startable": {
+            lease.id
+            for lease in leases
+            if lease.user == me.user.name and lease_can_be_cancelled(lease)
+        },
+        "new_key": _new_key,
         "cancellable": {lease.id for lease in leases if lease_can_be_cancelled(lease)},
         "classes": sorted({node.node_class for node in nodes}),
         "sizes": sizes_sold(nodes, available),

@@ -65,6 +65,8 @@ async def form(viewer: Viewer) -> Response:
             context = {"me": await viewer.me(), "section": "jobs", "job": job}
             return render("clone_program.html", context)
         text = _text_of(job)
+    if lease := viewer.query("lease"):
+        text = spec_yaml(merged(read_yaml(text), {"lease": lease}))
     return await _page(viewer, text, chosen=chosen if chosen in examples else "", clone=clone)
 
 

@@ -19,8 +19,9 @@ TERMINAL_POLICY = CONTENT_SECURITY_POLICY.replace(
 
 
 async def show(viewer: Viewer) -> Response:
-    """The whole page."""
-    return await _page(viewer, {}, None)
+    """The whole page; `?lease=` chooses a lease in the form."""
+    lease = viewer.query("lease")
+    return await _page(viewer, {"lease": lease} if lease else {}, None)
 
 
 async def start(viewer: Viewer) -> Response:

@@ -613,6 +613,30 @@ def test_a_lease_of_a_part_tells_its_size_and_once_it_runs_its_gpus(
     assert text.count("of 4 GPUs") == 2, "a whole node is not counted out"
 
 
+def test_a_lease_of_ones_own_has_ways_to_start_in_it_first_of_all_after_booking_it(
+    full: FakeApi, page: TestClient
+) -> None:
+    mine, next_one = lease(), lease(id="lease_2", state=LeaseState.ACTIVE)
+    others = lease(id="lease_3", user="somebody")
+    walk_in = lease(id="lease_4", kind=LeaseKind.WALK_IN, state=LeaseState.ACTIVE)
+    full.put("/v1/leases", [mine, next_one, others, walk_in])
+    text = page.get("/leases").text
+    linked = re.findall(r'href="/jobs/new\?lease=([^"]+)"', text)
+    assert linked == [mine.id, "lease_2"]
+    assert text.count("starts when the lease begins") == 1, "the other one has begun"
+    assert re.findall(r'name="kind" value="([^"]+)"', text) == 2 * ["terminal", "jupyter"]
+    full.put("/v1/leases", mine, method="POST")
+    fields = {"node_class": "cpu2", "start": "2026-03-05T15:00Z", "hours": "2"}
+    there = page.post("/leases", data=fields).headers["location"]
+    assert there == f"/leases?booked={mine.id}"
+    booked = page.get(there).text
+    assert booked.index("Booked: east-01") < booked.index(f"/jobs/new?lease={mine.id}")
+    assert booked.count(f"/jobs/new?lease={mine.id}") == 1
+    form = page.get(f"/workbenches?lease={mine.id}").text
+    assert f'<option value="{mine.id}" selected>' in form
+    assert f"lease: {mine.id}" in page.get(f"/jobs/new?lease={mine.id}").text
+
+
 def test_a_held_sandbox_is_entered_and_released_where_workbenches_are(
     full: FakeApi, page: TestClient
 ) -> None:

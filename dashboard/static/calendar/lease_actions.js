@@ -133,6 +133,22 @@ document.addEventListener("click", (event) => {
       () => "Lease released.",
     );
   }
+  if (at("bench")) {
+    const { bench, benchLease: lease } = at("bench").dataset;
+    /** @type {"jupyter" | "terminal"} */
+    const kind = bench === "jupyter" ? "jupyter" : "terminal";
+    const spec = {
+      name: kind,
+      workbench: { kind },
+      resources: { ranks_per_node: 1, wall_time: "24h" }, // as long as its lease
+      lease,
+    };
+    act(
+      at("bench"),
+      () => post("/v1/jobs", spec, { "Idempotency-Key": crypto.randomUUID() }),
+      () => "It starts when the lease begins. Open it from the page Workbenches.",
+    );
+  }
   if (at("accept")) {
     const { accept: id } = at("accept").dataset;
     act(

@@ -138,9 +138,36 @@ function leaseRow(lease) {
     );
     menu.append(make("summary", { class: "btn small danger", text: "Release" }), inner);
     buttons.append(menu);
-    row.append(buttons);
+    row.append(buttons, starts(lease));
   }
   return row;
+}
+
+/** @param {OwnLease} lease */
+function starts(lease) {
+  const buttons = make("div", { class: "row" });
+  buttons.append(
+    make("a", {
+      class: "btn small",
+      href: `/jobs/new?lease=${lease.id}`,
+      text: "Run a job in it",
+    }),
+  );
+  for (const [kind, text] of [
+    ["terminal", "Start a terminal"],
+    ["jupyter", "Start JupyterLab"],
+  ]) {
+    buttons.append(
+      make("button", {
+        type: "button",
+        class: "btn small",
+        "data-bench": kind,
+        "data-bench-lease": lease.id,
+        text,
+      }),
+    );
+  }
+  return buttons;
 }
 
 /** @param {OfferView} offer */
