@@ -1,9 +1,11 @@
 """Workbenches in the database: whose they are, and the attempt to enter."""
 
+from datetime import datetime
+
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from api.jobs.job_views import JOBS_WITH_CONTEXT, find_job, stops_at
+from api.jobs.job_views import JOB_WITH_CONTEXT, JOBS_WITH_CONTEXT, find_job, stops_at
 from api.web.identity import Person
 from api.workbenches.schemas import WorkbenchView
 from api.workbenches.tunnels import Key
@@ -86,6 +88,15 @@ def find_entry(session: Session, job_id: str, person: Person) -> Key:
             f"{job.name} cannot be entered: it is {job.state}. {job.reason}", code="not_running"
         )
     return Key(job.id, job.epoch)
+
+
+def end_of(session: Session, key: Key) -> datetime | None:
+    """Return the moment at which a running workbench is stopped; None if it does not run."""
+    row = session.execute(JOB_WITH_CONTEXT, {"job_id": key.job_id}).one_or_none()
+    if row is None or row[4] is None or row[4].epoch != key.epoch:
+        return None
+    job, attempt, lease = row[0], row[4], row[6]
+    return stops_at(job, attempt, stopped_with(session, lease))
 
 
 def require_browser(session: Session, job_id: str) -> None:

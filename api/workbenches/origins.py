@@ -7,6 +7,7 @@ on holds no secret of ours.
 """
 
 import re
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from fastapi.concurrency import run_in_threadpool
@@ -19,6 +20,7 @@ from api.middleware.headers import is_loopback
 from api.web.auth import COOKIE as SESSION_COOKIE
 from api.web.process import Process
 from api.workbenches import passes
+from api.workbenches.finding import end_of
 from api.workbenches.passes import Passes
 from api.workbenches.proxy import forward, forward_socket
 from api.workbenches.tunnels import Key
@@ -29,6 +31,7 @@ from core.base.settings import ApiSettings
 COOKIE = "__Host-trainyard_workbench"
 HIDDEN = (COOKIE.encode(), SESSION_COOKIE.encode())
 OURS = "/.trainyard/"  # addresses of an origin that are not the workbench's
+CLOCK = "/.trainyard/clock"  # its end, for its own pages
 LABEL = re.compile(r"([0-9a-z]{26})-([0-9]{1,9})")
 MAX_TICKET_BYTES = 1000
 POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"
@@ -126,7 +129,7 @@ class WorkbenchOrigins:
         if key is None:
             return _refusal(404, "There is no workbench at this address.")
         path = request.url.path
-        if path.startswith(OURS):
+        if path.startswith(OURS) and path != CLOCK:
             return await self._enter(request, key, origin)
         if not _is_from(request, origin):
             return _refusal(403, "This page was opened from another site. " + self._again())
@@ -134,6 +137,10 @@ class WorkbenchOrigins:
             return _refusal(
                 403, "You have no pass to this workbench, or it is over. " + self._again()
             )
+        if path == CLOCK:
+            ends_at = await run_in_threadpool(_end_of, self.process, key)
+            told = None if ends_at is None else ends_at.isoformat()
+            return JSONResponse({"ends_at": told}, headers=PAGE_HEADERS)
         return None
 
     async def _answer_socket(
@@ -190,6 +197,11 @@ class WorkbenchOrigins:
 
     def _again(self) -> str:
         return f"Open it from Trainyard: {self.process.url}/workbenches"
+
+
+def _end_of(process: Process, key: Key) -> datetime | None:
+    with process.read() as session:
+        return end_of(session, key)
 
 
 def _is_from(request: Request, origin: str) -> bool:

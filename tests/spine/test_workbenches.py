@@ -349,7 +349,7 @@ def test_a_notebook_runs_in_the_browser_and_what_was_typed_last_is_kept(
         pytest.skip(why)
     with platform.http() as client:
         end_all(client)  # the only one that is there writes to the workspace
-        notebook = start(client, kind="jupyter")
+        notebook = start(client, kind="jupyter", resources={"wall_time": "14min"})
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium.find())
             page = browser.new_page()
@@ -365,6 +365,9 @@ def test_a_notebook_runs_in_the_browser_and_what_was_typed_last_is_kept(
             page.keyboard.type("print('sum', 20 + 22)")
             page.keyboard.press("Shift+Enter")
             page.wait_for_selector("text=sum 42")
+            expect(page.locator("#trainyard-clock")).to_contain_text(re.compile("ends .*1[34] min"))
+            expect(page).to_have_title(re.compile("^! ends .* min left · .*Untitled"))
+            expect(page.locator(".Toastify__toast")).to_contain_text("min left")
             page.keyboard.type("# typed in the last moment")
             client.post(f"/v1/jobs/{notebook}/cancel").raise_for_status()
             wait_for(

@@ -7,11 +7,13 @@ kept by the server as they are typed (jupyter-collaboration), not by a browser n
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 from worker.workbench.porter import SOCKET
 
 NEEDED = ("jupyterlab", "jupyter_collaboration", "ipykernel")
+CLOCK = Path(__file__).with_name("clock")  # an extension of ours: the minutes that are left
 SHARE, CONFIG = "share", "config"  # of the porter's folder: where Jupyter looks first
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for leave to fetch them
 
@@ -61,7 +63,11 @@ def server_variables(porter: str) -> dict[str, str]:
 
 def place_settings(folder: Path, python: str) -> None:
     """Write into the porter's folder the kernel that notebooks start with, the interpreter of the
-    workbench's environment, and the pages' settings."""
+    workbench's environment, the pages' settings, and their clock."""
+    extension = folder / SHARE / "labextensions" / "trainyard-clock"
+    (extension / "static").mkdir(parents=True)
+    shutil.copyfile(CLOCK / "package.json", extension / "package.json")
+    shutil.copyfile(CLOCK / "clock.js", extension / "static" / "clock.js")
     settings = folder / CONFIG / "labconfig"
     settings.mkdir(parents=True)
     (settings / "page_config.json").write_text(json.dumps({"disabledExtensions": {NEWS: True}}))

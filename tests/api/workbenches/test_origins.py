@@ -4,7 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +171,17 @@ def test_a_ticket_works_once_at_its_own_origin_for_a_short_while(
         past = utc_now() - timedelta(seconds=1)
         session.execute(update(WorkbenchPass).values(ticket_ends_at=past))
     assert trade(world, program, late).status_code == 403
+
+
+def test_its_own_pages_alone_are_told_its_end(world: World, program: Program) -> None:
+    page = entered(world, program)
+    stops_at = world.ann.get(f"/v1/jobs/{program.job}").json()["stops_at"]
+    told = page.get("/.trainyard/clock").json()["ends_at"]
+    assert datetime.fromisoformat(told) == datetime.fromisoformat(stops_at)
+    assert program.seen == []  # it is asked of us, not of the program
+    assert browser(world, program).get("/.trainyard/clock").status_code == 403
+    foreign = {"Sec-Fetch-Site": "cross-site"}
+    assert page.get("/.trainyard/clock", headers=foreign).status_code == 403
 
 
 def test_nobody_else_gets_a_ticket_and_no_pass_opens_anothers_workbench(
