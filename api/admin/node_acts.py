@@ -68,6 +68,7 @@ def act_on_node(
     person: Person,
     process: Process,
     *,
+    reason: str,
     now: datetime,
 ) -> NodeView:
     """Carry out an act on a node, by id or name. Raises NotFound, Conflict, InTheWay."""
@@ -76,7 +77,7 @@ def act_on_node(
     ).first()
     if node is None:
         raise NotFound(f"There is no node {node_id!r}.")
-    _act(session, node, act, person, now=now)
+    _act(session, node, act, person, reason=reason, now=now)
     bells.scheduler = True
     session.flush()
     return show_node(session, process, node.id)
@@ -98,7 +99,9 @@ def in_the_way(session: Session, node_id: str) -> InTheWayView:
     )
 
 
-def _act(session: Session, node: Node, act: NodeAct, person: Person, *, now: datetime) -> None:
+def _act(
+    session: Session, node: Node, act: NodeAct, person: Person, *, reason: str, now: datetime
+) -> None:
     target, _ = TARGETS[act]
     if node.state is target:
         return
@@ -106,13 +109,12 @@ def _act(session: Session, node: Node, act: NodeAct, person: Person, *, now: dat
         _require_unused(session, node)
     before = node.state
     if act is NodeAct.MAINTENANCE and node.state is NodeState.READY:
-        _move(session, node, NodeAct.DRAIN, person, now=now)
+        _move(session, node, NodeAct.DRAIN, person, reason=reason, now=now)
     busy = act is NodeAct.MAINTENANCE and _is_in_use(session, node)
     if busy and node.state is NodeState.DRAINING:
-        say(
-            session, node, f"Goes into maintenance for {person.name} as soon as nothing runs on it."
-        )
-    elif not _move(session, node, act, person, now=now):
+        message = f"Goes into maintenance for {person.name} as soon as nothing runs on it."
+        say(session, node, _with_reason(message, reason))
+    elif not _move(session, node, act, person, reason=reason, now=now):
         raise Conflict(f"{node.name} is {node.state}; {act} is not possible from that state.")
     if act is NodeAct.RETIRE:
         session.execute(
@@ -121,11 +123,20 @@ def _act(session: Session, node: Node, act: NodeAct, person: Person, *, now: dat
             .values(revoked_at=now)
         )
     audit.record(
-        session, person.id, f"node.{act}", node.id, now=now, name=node.name, before=str(before)
+        session,
+        person.id,
+        f"node.{act}",
+        node.id,
+        now=now,
+        name=node.name,
+        before=str(before),
+        **({"reason": reason} if reason else {}),
     )
 
 
-def _move(session: Session, node: Node, act: NodeAct, person: Person, *, now: datetime) -> bool:
+def _move(
+    session: Session, node: Node, act: NodeAct, person: Person, *, reason: str, now: datetime
+) -> bool:
     target, message = TARGETS[act]
     return advance(
         session,
@@ -133,9 +144,13 @@ def _move(session: Session, node: Node, act: NodeAct, person: Person, *, now: da
         target,
         now=now,
         reason_code=ReasonCode(act),
-        message=message.format(name=person.name),
+        message=_with_reason(message.format(name=person.name), reason),
         actor=person.id,
     )
+
+
+def _with_reason(message: str, reason: str) -> str:
+    return f"{message} Reason: {reason.rstrip('.')}." if reason else message
 
 
 def _is_in_use(session: Session, node: Node) -> bool:

@@ -9,7 +9,7 @@ from api.admin import audit_log, node_acts, slot_acts
 from api.admin.node_acts import NodeAct
 from api.admin.schemas_audit import AuditView
 from api.admin.slot_acts import SlotAct
-from api.nodes.schemas import EnrolmentView, InTheWayView, NewEnrolment, NodeView
+from api.nodes.schemas import EnrolmentView, InTheWayView, NewEnrolment, NodeActReason, NodeView
 from api.web.auth import StaffOnly
 from api.web.process import ProcessDep
 from api.web.schemas import AskedMoment, Page
@@ -45,7 +45,13 @@ def create_enrolment(wanted: NewEnrolment, person: StaffOnly, process: ProcessDe
 
 
 @router.post("/nodes/{node_id}/{act}", summary="Drain, resume, quarantine or retire a node")
-def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: ProcessDep) -> NodeView:
+def act_on_node(
+    node_id: PlainText,
+    act: Act,
+    person: StaffOnly,
+    process: ProcessDep,
+    why: NodeActReason | None = None,
+) -> NodeView:
     """Drain, maintain, resume, quarantine or retire a node.
 
     Jobs on a draining node run to their end. `maintenance` drains a node that is in use; it is in
@@ -53,7 +59,10 @@ def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: Proces
     are open on it; the answer lists them.
     """
     now = utc_now()
-    return process.transact(node_acts.act_on_node, node_id, act, person, process, now=now)
+    reason = why.reason if why else ""
+    return process.transact(
+        node_acts.act_on_node, node_id, act, person, process, reason=reason, now=now
+    )
 
 
 @router.post(

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from api.leases.schemas import LeaseView
 from api.web.schemas import Body, Moment, View
+from api.web.text_types import PlainText
 from core.base.node_names import NodeName
 from core.states import NodeState, Sharing
 from core.tables.kinds import SlotState
@@ -20,6 +21,12 @@ class RunningJobView(View):
     id: str
     name: str
     user: str
+
+
+class NodeActReason(Body):
+    """Reason for an act on a node. It is shown to everyone with the node's state."""
+
+    reason: PlainText = Field(min_length=3, max_length=300)
 
 
 class InTheWayView(View):

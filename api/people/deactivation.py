@@ -16,13 +16,21 @@ from core.tables.people import User
 
 
 def give_back_leases(
-    session: Session, user: User, person: Person, bells: Bells, *, now: datetime
+    session: Session,
+    user: User,
+    person: Person,
+    bells: Bells,
+    *,
+    reason: str = "",
+    now: datetime,
 ) -> dict[str, object]:
     """Cancel the booked leases of `user`, stop the active ones, take `user` off the waitlist.
 
     Returns the ids of cancelled leases, stopped leases and left waits, for the audit log.
     """
-    message = f"{user.name} was deactivated by {person.name}."
+    message = f"The account of {user.name} was disabled by {person.name}."
+    if reason:
+        message += f" Reason: {reason.rstrip('.')}."
     rows = session.scalars(
         select(Lease)
         .where(Lease.user_id == user.id, Lease.state.in_((LeaseState.BOOKED, LeaseState.ACTIVE)))

@@ -55,6 +55,8 @@ class UserChange(Body):
     """New mail address; `null` removes the present one."""
     attributes: Attributes | None = None
     """The complete new set: attributes that are not named are removed."""
+    reason: PlainText | None = Field(default=None, min_length=3, max_length=300)
+    """Reason for the change: in the audit log, and in the cancellation of the person's leases."""
 
 
 class Move(Body):

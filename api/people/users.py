@@ -163,7 +163,9 @@ def change_user(
         user.role = change.role
     left: dict[str, object] = {}
     if change.disabled and not user.disabled:
-        left = deactivation.give_back_leases(session, user, person, bells, now=now)
+        left = deactivation.give_back_leases(
+            session, user, person, bells, reason=change.reason or "", now=now
+        )
     if change.disabled is not None:
         user.disabled = change.disabled
     if "email" in change.model_fields_set:
@@ -183,7 +185,8 @@ def change_user(
         role=str(user.role),
         disabled=user.disabled,
         new_password=password_hash is not None,
-        changed=sorted(change.model_fields_set),
+        changed=sorted(change.model_fields_set - {"reason"}),
+        **({"reason": change.reason} if change.reason else {}),
         **left,
     )
     _flush(session, user)

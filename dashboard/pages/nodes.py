@@ -1,4 +1,4 @@
-"""The nodes: what each is, who has it and how busy it is. Staff may drain one and resume it."""
+"""The nodes: what each is, who has it, how busy it is; staff take one out of service and back."""
 
 import asyncio
 from collections import Counter
@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from dashboard.questions import NODE_ACTS, before_node_act
 from dashboard.rendering import redirect, render
+from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.sentences import nodes_sentence
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import GpuReading, Node, Slot, Telemetry
+from trainyard.transport.decoding import decode
+from trainyard.views import GpuReading, InTheWay, Node, Slot, Telemetry
 
 # What staff may do, by a node's state; the API has the last word.
 ACTS = {
@@ -35,7 +38,7 @@ BUSY_PCT = 5  # per cent; a GPU below it does nothing
 
 async def show(viewer: Viewer) -> Response:
     """The whole page."""
-    return render("nodes.html", await _context(viewer))
+    return forget(viewer, render("nodes.html", await _context(viewer)))
 
 
 async def rows(viewer: Viewer) -> Response:
@@ -43,19 +46,50 @@ async def rows(viewer: Viewer) -> Response:
     return render("node_rows.html", await _context(viewer))
 
 
+async def ask(viewer: Viewer) -> Response:
+    """Ask before an act that takes a node out of service, with what it touches."""
+    action = str(viewer.request.path_params["action"])
+    if action not in NODE_ACTS:
+        return redirect("/nodes")
+    return await _question(viewer, action, None, "")
+
+
 async def act(viewer: Viewer) -> Response:
-    """Drain or resume."""
+    """Take a node out of service, for a reason, or put it back."""
     action = str(viewer.request.path_params["action"])
     if action not in ACTIONS:
         return Response("This action does not exist.", status_code=404, media_type="text/plain")
+    reason = (await viewer.form()).get("reason", "").strip()
+    path = f"/v1/admin/nodes/{viewer.part('node_id')}/{action}"
     try:
-        await viewer.call("POST", f"/v1/admin/nodes/{viewer.part('node_id')}/{action}")
+        answer = await viewer.call("POST", path, json={"reason": reason} if reason else None)
     except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
+        if action in NODE_ACTS and refused.status in (409, 422):
+            return await _question(viewer, action, refused, reason)
         context = {**await _context(viewer), "refused": refused}
         return render("nodes.html", context, status=refused.status)
-    return redirect("/nodes")
+    node = decode(Node, answer.json())
+    undo = node.id if "resume" in ACTS.get(node.state, ()) else ""
+    return redirect_saying(viewer, "/nodes", done=f"{node.name}: {node.state}", undo=undo)
+
+
+async def _question(
+    viewer: Viewer, action: str, refused: ApiProblem | None, reason: str
+) -> Response:
+    node = viewer.part("node_id")
+    me, found = await asyncio.gather(
+        viewer.me(), viewer.get(InTheWay, f"/v1/admin/nodes/{node}/in-the-way")
+    )
+    context = {
+        "me": me,
+        "section": "nodes",
+        "question": before_node_act(node, action, found),
+        "refused": refused,
+        "reason": reason,
+    }
+    return render("question.html", context, status=refused.status if refused else 200)
 
 
 async def _context(viewer: Viewer) -> dict[str, object]:
@@ -65,6 +99,8 @@ async def _context(viewer: Viewer) -> dict[str, object]:
     return {
         **_summary(nodes),
         "refused": None,
+        "said": said_to(viewer),
+        "asks": set(NODE_ACTS),
         "classes": sorted({node.node_class for node in nodes}),
         "acts": ACTS,
         "unfit": unfit,

@@ -679,11 +679,23 @@ def test_a_node_is_found_drained_and_resumed_and_the_open_menu_stays(
     with page.expect_response("**/nodes/rows"), stage.database.write() as session:
         session.get_one(Node, stage.nodes["east-02"]).last_seen_at = utc_now()
     wait_for(lambda: row.locator(".menu[open]").count() == 1, what="the menu to stay open")
-    row.locator("button", has_text="Drain").click()
+    row.locator("a", has_text="Drain").click()
+    assert page.inner_text("h1") == "Drain east-02?"
+    assert "1 running job of 1 person" in page.inner_text(".question")
+    page.click("button:has-text('Drain east-02')")
+    assert page.inner_text("h1") == "Drain east-02?", "not without a reason"
+    page.fill("#reason", "a disk is swapped")
+    page.click("button:has-text('Drain east-02')")
     page.locator(f"#row-{stage.nodes['east-02']} .badge", has_text="draining").wait_for()
-    row.locator(".menu summary").click()
-    row.locator("button", has_text="Resume").click()
+    assert "Reason: a disk is swapped." in row.inner_text()
+    page.click("button:has-text('Undo')")
     page.locator(f"#row-{stage.nodes['east-02']} .badge[data-state=ready]").wait_for()
+    closed = row.bounding_box()
+    row.locator(".menu summary").click()
+    opened_ = row.bounding_box()
+    assert closed is not None
+    assert opened_ is not None
+    assert closed["height"] == opened_["height"], "an open menu floats over the rows"
 
 
 def test_what_is_taken_can_be_waited_for_and_the_calendar_subscribed_to(
@@ -819,6 +831,20 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     page.reload()
     assert page.locator("[aria-label='The link']").count() == 0  # nor is another one made
     assert page.locator("td, th", has_text="new@example.org").count() == 1
+    someone = page.locator("tr", has_text="student-22")
+    someone.locator("summary").click()
+    someone.get_by_text("Disable student-22").click()
+    assert page.inner_text("h1") == "Disable the account of student-22?"
+    page.fill("#reason", "left the course")
+    page.click("button:has-text('Disable student-22')")
+    someone.locator(".badge", has_text="disabled").wait_for()
+    page.click("button:has-text('Undo')")
+    someone.locator(".badge").wait_for(state="detached")
+    someone.locator("summary").click()
+    someone.locator("select").select_option("staff")
+    someone.get_by_text("Set role").click()
+    assert page.inner_text("h1") == "Give student-22 the role staff?"
+    page.click("text=Back")
     page.goto("/account")
     page.select_option("#every", "digest")
     page.click("text=By type")

@@ -714,10 +714,10 @@ def test_nobody_else_puts_words_onto_a_page(full: FakeApi, page: TestClient) -> 
         ("/account/tokens", "/account"),
         ("/account/notifications/test", "/account"),
         ("/admin/people/invite", "/admin/people"),
-        ("/admin/people/user_1/disable", "/admin/people"),
+        ("/admin/people/user_1/enable", "/admin/people"),
         ("/jobs/cancel", "/jobs"),
         ("/jobs/job_1/pause", "/jobs/job_1"),
-        ("/nodes/box/drain", "/nodes"),
+        ("/nodes/box/resume", "/nodes"),
         ("/leases/lease_1/cancel", "/leases"),
     ],
 )

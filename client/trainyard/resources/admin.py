@@ -73,13 +73,13 @@ class Admin:
         body = {"name": name, "node_class": node_class}
         return decode(Enrolment, self._connection.post("/v1/admin/enrolments", body))
 
-    def drain(self, node: str) -> Node:
+    def drain(self, node: str, *, reason: str | None = None) -> Node:
         """Start nothing new on the node; its running jobs continue."""
-        return self._act(node, "drain")
+        return self._act(node, "drain", reason)
 
-    def maintenance(self, node: str) -> Node:
+    def maintenance(self, node: str, *, reason: str | None = None) -> Node:
         """Put the node into maintenance, after draining it if it is in use."""
-        return self._act(node, "maintenance")
+        return self._act(node, "maintenance", reason)
 
     def in_the_way(self, node: str) -> InTheWay:
         """Return the jobs that run on the node and the open leases of the node."""
@@ -90,9 +90,9 @@ class Admin:
         """Put the node back into service."""
         return self._act(node, "resume")
 
-    def quarantine(self, node: str) -> Node:
-        """Take the node out of service because it cannot be trusted."""
-        return self._act(node, "quarantine")
+    def quarantine(self, node: str, *, reason: str | None = None) -> Node:
+        """Take the node out of service because it is suspected to be faulty."""
+        return self._act(node, "quarantine", reason)
 
     def quarantine_slot(self, node: str, slot: int) -> Node:
         """Take one slot of the node out of service; its other slots are used as before."""
@@ -171,6 +171,7 @@ class Admin:
         """Accept changes again."""
         self._connection.delete("/v1/admin/read-only")
 
-    def _act(self, node: str, verb: str) -> Node:
-        answer: Any = self._connection.post(f"/v1/admin/nodes/{segment(node)}/{verb}")
+    def _act(self, node: str, verb: str, reason: str | None = None) -> Node:
+        body = {"reason": reason} if reason else None
+        answer: Any = self._connection.post(f"/v1/admin/nodes/{segment(node)}/{verb}", body)
         return decode(Node, answer)

@@ -4,15 +4,18 @@ import asyncio
 
 from starlette.responses import Response
 
+from dashboard.questions import before_disabling, before_role
 from dashboard.rendering import redirect, render
 from dashboard.said_once import forget, redirect_saying, said_to
+from dashboard.sentences import LIVE
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
-from trainyard.views import Invite, Lab, Link, NewInvite, User
+from trainyard.views import Invite, Job, Lab, Lease, Link, NewInvite, User
 
 ANSWERED = (400, 403, 404, 409, 422)
 LIMIT = 50
 PAGE = "/admin/people"
+ASKS = ("disable", "role")
 
 
 async def show(viewer: Viewer) -> Response:
@@ -34,13 +37,23 @@ async def invite(viewer: Viewer) -> Response:
     return redirect_saying(viewer, PAGE, made=made, made_for="An invitation")
 
 
+async def ask(viewer: Viewer) -> Response:
+    """Ask before an account is disabled, or gets another role, with what that touches."""
+    action = str(viewer.request.path_params["action"])
+    if action not in ASKS:
+        return redirect(PAGE)
+    return await _question(viewer, action, viewer.query("role"), None, "")
+
+
 async def act(viewer: Viewer) -> Response:
-    """Change a role, shut out, let in again, or make a link for a new password."""
+    """Change a role, disable or enable an account, or make a link for a new password."""
     user_id, action = viewer.part("user_id"), str(viewer.request.path_params["action"])
+    form = await viewer.form()
+    role, reason = form.get("role", ""), form.get("reason", "").strip()
     changes: dict[str, dict[str, object]] = {
         "disable": {"disabled": True},
         "enable": {"disabled": False},
-        "role": {"role": (await viewer.form()).get("role", "")},
+        "role": {"role": role},
     }
     try:
         if action == "password":
@@ -49,12 +62,43 @@ async def act(viewer: Viewer) -> Response:
             return redirect_saying(viewer, PAGE, made=link.url, made_for="A link to set a password")
         if action not in changes:
             return Response("This action does not exist.", status_code=404, media_type="text/plain")
-        await viewer.call("PATCH", f"/v1/users/{user_id}", json=changes[action])
+        change = {**changes[action], **({"reason": reason} if reason else {})}
+        answer = await viewer.call("PATCH", f"/v1/users/{user_id}", json=change)
     except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
+        if action in ASKS and refused.status in (409, 422):
+            return await _question(viewer, action, role, refused, reason)
         return await _page(viewer, refused=refused)
-    return redirect(PAGE)
+    user = decode(User, answer.json())
+    state = "disabled" if user.disabled else f"enabled, with the role {user.role}"
+    undo = user.id if user.disabled else ""
+    return redirect_saying(viewer, PAGE, done=f"The account of {user.name} is {state}.", undo=undo)
+
+
+async def _question(
+    viewer: Viewer, action: str, role: str, refused: ApiProblem | None, reason: str
+) -> Response:
+    me, user = await asyncio.gather(
+        viewer.me(), viewer.get(User, f"/v1/users/{viewer.part('user_id')}")
+    )
+    if action == "role":
+        question = before_role(user, role)
+    else:
+        of_user: dict[str, str | int | list[str] | None] = {"user": user.name, "limit": 200}
+        (jobs, _), (leases, _) = await asyncio.gather(
+            viewer.page(Job, "/v1/jobs", {**of_user, "state": list(LIVE)}),
+            viewer.page(Lease, "/v1/leases", {**of_user, "state": ["booked", "active"]}),
+        )
+        question = before_disabling(user, jobs, leases)
+    context = {
+        "me": me,
+        "section": "admin",
+        "question": question,
+        "refused": refused,
+        "reason": reason,
+    }
+    return render("question.html", context, status=refused.status if refused else 200)
 
 
 async def _page(viewer: Viewer, *, refused: ApiProblem | None = None) -> Response:

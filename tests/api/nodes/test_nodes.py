@@ -386,3 +386,15 @@ def test_a_node_tells_which_owners_it_can_keep_apart(world: World) -> None:
     assert (some["sharing"], some["no_sharing"]) == ("recipes", "no memory cgroup can be made")
     assert after(sharing="full")["no_sharing"] == ""
     assert after()["sharing"] == "none"  # the older worker is back
+
+
+def test_a_reason_for_taking_a_node_out_is_shown_with_it_and_audited(world: World) -> None:
+    path = "/v1/admin/nodes/box/quarantine"
+    for wrong in ("", "x", "y" * 301):
+        refused = world.staff.post(path, json={"reason": wrong})
+        assert (refused.status_code, refused.json()["param"]) == (422, "reason")
+    node = world.staff.post(path, json={"reason": "GPU 2 is too hot."}).json()
+    assert node["reason"].endswith("suspected faulty. Reason: GPU 2 is too hot.")
+    entry = world.staff.get("/v1/admin/audit").json()["data"][0]
+    assert (entry["kind"], entry["details"]["reason"]) == ("node.quarantine", "GPU 2 is too hot.")
+    assert world.staff.post("/v1/admin/nodes/box/resume").json()["state"] == "ready"

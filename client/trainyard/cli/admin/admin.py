@@ -24,6 +24,9 @@ from trainyard.wording import moment
 
 Role = Literal["user", "staff", "admin"]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", help="Reason, shown to everyone with the node.")
+]
 OneSlot = Annotated[
     int | None, typer.Option("--slot", help="Only this slot (GPU, or CPU slot), from 0.")
 ]
@@ -157,10 +160,10 @@ def enrol(
 
 
 @app.command("drain")
-def drain(node: NodeName, as_json: AsJson = False) -> None:
+def drain(node: NodeName, reason: Reason = None, as_json: AsJson = False) -> None:
     """Start no new jobs on a node; running ones continue."""
     with connect() as client:
-        _answer_node(client.admin.drain(node), as_json)
+        _answer_node(client.admin.drain(node, reason=reason), as_json)
 
 
 @app.command("in-the-way")
@@ -194,11 +197,13 @@ def resume(node: NodeName, slot: OneSlot = None, as_json: AsJson = False) -> Non
 
 
 @app.command("quarantine")
-def quarantine(node: NodeName, slot: OneSlot = None, as_json: AsJson = False) -> None:
-    """Take a node out because it cannot be trusted, or one slot of it."""
+def quarantine(
+    node: NodeName, slot: OneSlot = None, reason: Reason = None, as_json: AsJson = False
+) -> None:
+    """Take a node out of service, or one slot of it, because it is suspected to be faulty."""
     with connect() as client:
         if slot is None:
-            _answer_node(client.admin.quarantine(node), as_json)
+            _answer_node(client.admin.quarantine(node, reason=reason), as_json)
         else:
             _answer_slot(client.admin.quarantine_slot(node, slot), slot, as_json)
 
