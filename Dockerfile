@@ -16,6 +16,7 @@ COPY dashboard dashboard
 COPY standalone standalone
 COPY migrations migrations
 COPY examples examples
+COPY docs docs
 RUN pip install --no-cache-dir -c constraints.txt ./client ".[tables,tracing]"
 USER trainyard
 ENTRYPOINT ["trainyard"]

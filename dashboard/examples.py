@@ -5,9 +5,52 @@ from pathlib import Path
 # Beside this package in a checkout, in a wheel and in the image.
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FIRST = "gpt-ddp"
+GROUPS: dict[str, tuple[str, ...]] = {
+    "To begin with": (FIRST, "shakespeare-char", "digits-mlp", "digits-cnn", "mnist-cnn"),
+    "Data parallel": (
+        *("gpt-fsdp", "gpt-hsdp", "gpt-zero1", "gpt-zero2", "gpt-zero3"),
+        *("gpt-zero3-offload", "gpt-zero3-nvme", "gpt-two-nodes", "gpt-local-sgd"),
+        *("gpt-delayed", "gpt-compressed"),
+    ),
+    "Tensor and context parallel": (
+        *("gpt-tensor", "gpt-context", "gpt-ulysses", "gpt-usp", "gpt-fsdp-tensor"),
+        "gpt-fsdp-tensor-context",
+    ),
+    "Pipelines": (
+        *("gpt-pipeline", "gpt-naive", "gpt-gpipe", "gpt-interleaved", "gpt-zero-bubble"),
+        *("gpt-interleaved-zero-bubble", "gpt-3d"),
+    ),
+    "Precision and memory": (
+        *("gpt-bf16", "gpt-fp16", "gpt-checkpointing", "gpt-tiled", "gpt-8bit-adam"),
+        *("gpt-long", "gpt-packed", "gpt-compiled", "gpt-triton"),
+    ),
+    "Fine-tuning": ("llama-fine-tuning", "gpt-lora", "gpt-qlora", "gpt-int8", "llama-gptq"),
+}
+OTHERS = "Others"
 
 
 def read_examples() -> dict[str, str]:
     """Name and YAML text of each; `gpt-ddp`, which runs anywhere, comes first."""
     texts = {path.stem: path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.yaml"))}
     return {FIRST: texts.pop(FIRST), **texts}
+
+
+def grouped_examples() -> dict[str, list[tuple[str, str]]]:
+    """Return (name, what it teaches) of each example by group; those of no group come last."""
+    texts = read_examples()
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, OTHERS: tuple(name for name in texts if name not in grouped)}
+    return {
+        group: [(name, lesson_of(texts[name])) for name in names if name in texts]
+        for group, names in groups.items()
+    }
+
+
+def lesson_of(text: str) -> str:
+    """Return the comment at the head of an example; empty if it has none."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# ").strip())
+    return " ".join(lines)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard import formats, static_files
+from dashboard.sentences import change_words
 from dashboard.viewer import ApiProblem, Viewer
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -82,7 +83,9 @@ def _environment() -> Environment:
         breakable=_breakable,
         unit=lambda number, unit: _with_unit((number, unit)),
     )
-    environment.globals.update(percent=formats.percent, static=static_files.address)
+    environment.globals.update(
+        percent=formats.percent, static=static_files.address, change_words=change_words
+    )
     return environment
 
 

@@ -166,6 +166,18 @@ def cost_words(job: Job) -> str:
     return f"{used}, {decimal(hours, 3)} GPU-hours" if on_gpu and hours >= 0.1 else used
 
 
+def change_words(change: Mapping[str, object], before: str = "") -> str:
+    """`parallelism.strategy: fsdp, model.width: 512`: a change of a spec, field by field."""
+    words = []
+    for name, value in change.items():
+        path = f"{before}{name}"
+        if isinstance(value, Mapping):
+            words.append(change_words(value, f"{path}."))
+        else:
+            words.append(f"{path}: {'left out' if value is None else value}")
+    return ", ".join(word for word in words if word)
+
+
 def given(part: object) -> object:
     """A spec, or a part of it, without what was left open."""
     if not isinstance(part, dict):

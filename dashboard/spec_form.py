@@ -25,6 +25,18 @@ GROUPS = {
     "adapter": "Adapter",
     "verify": "Certificate",
 }
+HELP = {
+    "model": "training",
+    "data": "data",
+    "training": "training",
+    "parallelism": "strategies/README",
+    "resources": "scheduling",
+    "checkpoint": "training",
+    "tiling": "strategies/tiling",
+    "guards": "training",
+    "adapter": "strategies/lora",
+    "verify": "strategies/certificate",
+}
 # What most jobs set; the rest is folded away.
 BASIC = frozenset(
     [
@@ -62,11 +74,11 @@ BASIC = frozenset(
     ]
 )
 UNITS = {"steps": "steps", "sequence_length": "tokens", "global_batch_size": "samples"}
-MENDS = {
+LABELS = {
     "kv_heads": "KV heads",
     "ffn_width": "FFN width",
-    "data_parallel_replicate_degree": "Replicate",
-    "data_parallel_shard_degree": "Shard",
+    "data_parallel_replicate_degree": "Replicate degree",
+    "data_parallel_shard_degree": "Shard degree",
 }
 MOST_DEPTH = 20
 MOST_CHARACTERS = 100_000  # a spec has some 2,000
@@ -105,6 +117,8 @@ class Group:
     """A part of the spec."""
 
     title: str
+    help: str
+    """Page of the manual about it; empty if there is none."""
     basic: list[Field]
     more: list[Field]
 
@@ -123,6 +137,7 @@ def groups_of(document: Mapping[str, Any]) -> list[Group]:
     return [
         Group(
             GROUPS.get(name, _label(name)),
+            HELP.get(name, ""),
             sorted((field for field in fields if field.is_basic), key=_basic_order),
             [field for field in fields if not field.is_basic],
         )
@@ -238,7 +253,7 @@ def _field(
     default = part.get("default")
     return Field(
         path=path,
-        label=MENDS.get(name, _label(name)),
+        label=LABELS.get(name, _label(name)),
         kind="choice" if choices else kind,
         choices=choices,
         minimum=_bound(shape, "minimum", "exclusiveMinimum"),
@@ -262,7 +277,7 @@ def _bound(shape: Mapping[str, Any], *names: str) -> float | None:
 
 
 def _label(name: str) -> str:
-    return name.replace("_parallel_degree", "").replace("_", " ").capitalize()
+    return name.replace("_parallel_degree", " degree").replace("_", " ").capitalize()
 
 
 def _basic_order(field: Field) -> int:

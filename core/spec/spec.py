@@ -83,6 +83,7 @@ class Resources(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodes: int = Field(default=1, ge=1, le=1024)
+    """Number of nodes that the job runs on at the same time."""
     ranks_per_node: RanksPerNode | Literal["auto"] = 1
     """Number of ranks, or auto: one for each slot of the node class (at most 8 CPU slots), or the
     most with which the job can run. It is decided at submission and stands in the plan."""
@@ -130,8 +131,10 @@ class JobTerms(SpecPart):
     """Fields that every job has: its name, its resources, the lease to run in."""
 
     name: str = Field(pattern=NAME)
+    """Name of the job, to find it by."""
     resources: Resources
     lease: LeaseId | None = None
+    """Booked lease to run in. None: the job starts when a node is free."""
     leases: tuple[LeaseId, ...] = Field(default=(), max_length=1024)
     """Leases to run in on several nodes, one for each; set instead of `lease`."""
 
@@ -145,13 +148,17 @@ class Fork(SpecPart):
     """Checkpoint of one of your jobs that another one starts from."""
 
     job: str = Field(pattern=r"^job_[0-9a-z]{26}$")
+    """Job whose checkpoint the training starts from."""
     step: int = Field(ge=0, le=2**53)
+    """Step of that checkpoint."""
 
 
 class JobSpec(TrainSpec, JobTerms):
     """A job that trains by a recipe."""
 
     launcher: Literal[Launcher.AUTO, Launcher.TORCHRUN, Launcher.WARM] = Launcher.AUTO
+    """Program that starts the ranks: torchrun, or a warm process that has torch loaded already
+    and starts them within a second. auto: the warm one where it can."""
     start_from: Fork | None = Field(default=None, exclude_if=lambda fork: fork is None)
     """Checkpoint of another job to go on from: weights, state of the optimizer, step and place in
     the data. Model, precision and tokenizer are those of that job; steps, batch, learning rate,

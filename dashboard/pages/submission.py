@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from dashboard.examples import read_examples
+from dashboard.examples import FIRST, grouped_examples, lesson_of, read_examples
 from dashboard.rendering import redirect, render
 from dashboard.sentences import lease_words, spec_yaml
 from dashboard.spec_form import (
@@ -21,6 +21,7 @@ from dashboard.spec_form import (
     spec_of,
     values_of,
 )
+from dashboard.spec_uses import unused
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import ClassPlan, Dataset, Job, Lease, Node, PlanAnswer, Template
@@ -136,6 +137,7 @@ async def _fields(viewer: Viewer, text: str) -> dict[str, object]:
         values, unreadable = {}, str(error)
     return {
         "groups": groups,
+        "unused": unused,
         "values": values,
         "unreadable": unreadable,
         "leases": [(lease.id, lease_words(lease)) for lease in leases if lease.kind == "booked"],
@@ -169,7 +171,8 @@ async def _page(
         "classes": sorted({node.node_class for node in nodes}),
         "section": "jobs",
         "text": text,
-        "examples": list(read_examples()),
+        "examples": grouped_examples(),
+        "lesson": lesson_of(read_examples().get(chosen or FIRST, "")) if not clone else "",
         "chosen": chosen,
         "clone": clone,
         "key": _new_key(),

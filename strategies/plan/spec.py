@@ -209,6 +209,7 @@ class ModelSpec(SpecPart):
     """Text: gpt (LayerNorm, GELU, every head its own keys), llama (RMSNorm, SwiGLU, grouped keys).
     Images: mlp (every layer a matrix), cnn (every layer a convolution that halves the image)."""
     layers: Layers
+    """Number of layers: blocks of attention and feed-forward, matrices, convolutions."""
     width: Width
     """Features per token. mlp: features per image; cnn: channels."""
     heads: Annotated[Heads | None, Field(validate_default=True)] = None
@@ -302,12 +303,15 @@ class DataSpec(SpecPart):
     """Documents only: fill every sample with as many documents as fit; attention stays inside
     each."""
     sampling: Sampling = Sampling.GLOBAL
+    """Order of samples. global: one order for all ranks; partitioned: each rank has a part of the
+    data; independent: each rank draws for itself."""
 
 
 class TrainingSpec(SpecPart):
     """Optimizer, schedule and batch. One step is one update of the weights."""
 
     steps: Steps
+    """Number of optimizer steps of the whole training."""
     global_batch_size: BatchSize
     """Samples per step over all ranks: global = micro x accumulation x data-parallel degree."""
     micro_batch_size: BatchSize | Literal["auto"] | None = None
@@ -322,15 +326,21 @@ class TrainingSpec(SpecPart):
     reference_global_batch_size: BatchSize | None = None
     """Batch size that learning_rate was tuned for; needed to scale it."""
     optimizer: OptimizerName = OptimizerName.ADAMW
+    """Update rule of the weights. adamw_8bit keeps its state in 8 bits; adamw_triton: a kernel."""
     warmup_steps: Annotated[int, Field(strict=True, ge=0, le=100_000_000)] = 0
+    """Number of first steps in which the learning rate rises from zero."""
     schedule: Schedule = Schedule.COSINE
+    """Learning rate after the warm-up: falling as a cosine, or constant."""
     min_learning_rate_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Last rate of cosine, as a share of learning_rate."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.1
+    """Share of each matrix, times the learning rate, that a step takes away."""
     beta1: Beta = 0.9
     """Momentum of sgd and lars."""
     beta2: Beta = 0.95
+    """Memory of the average of squared gradients (adamw, lamb)."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Gradients with a larger norm are scaled down to it."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
     """Seed of the initial weights and of the order of the data; neither depends on the layout."""
     eval_every_steps: Steps | None = None
@@ -363,6 +373,7 @@ class ParallelismSpec(SpecPart):
     """context only: number of its ranks that exchange heads (Ulysses); the others form rings. 1:
     one ring; the context degree: Ulysses alone; between: both (USP)."""
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
+    """Order of forward and backward passes in a pipeline; later ones in the list wait less."""
     pipeline_stages_per_rank: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
     """Default: the number that the schedule needs, 1 or 2."""
     gradient_compression: GradientCompression = GradientCompression.NONE
@@ -394,7 +405,9 @@ class CheckpointSpec(SpecPart):
     """Times of saving. The last step is always saved, and so is a run that is asked to stop."""
 
     every_steps: Steps | None = None
+    """Interval of checkpoints in steps. Default: only at the end and before a stop."""
     keep_last: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
+    """Number of newest checkpoints that are kept."""
     keep_best: bool = False
     """True to also keep the one with the lowest loss on the held-out data; needs
     eval_every_steps."""
@@ -429,6 +442,7 @@ class AdapterSpec(SpecPart):
     """Small trained matrices beside frozen ones."""
 
     kind: Literal["lora"] = "lora"
+    """Kind of adapter: low-rank matrices beside frozen ones."""
     rank: Annotated[int, Field(strict=True, ge=1, le=4096)] = 8
     """Inner width of an adapter (peft's r)."""
     alpha: Annotated[float, Field(gt=0, le=1_000_000)] = 16.0
@@ -456,12 +470,16 @@ class TrainSpec(SpecPart):
     """Default: every weight is trained."""
     parallelism: ParallelismSpec = ParallelismSpec()
     precision: Precision = Precision.FLOAT32
+    """Number format of the computation. bfloat16 and float16 keep weights in float32;
+    pure_bfloat16 does not."""
     float32_matmul: Float32Matmul = Float32Matmul.EXACT
     """float32 on GPUs only. tf32: matrix products and convolutions up to eight times faster, whose
     loss curve is a band."""
     deterministic: bool = False
     """True to take only kernels that give the same bits each time, which are slower on GPUs."""
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
+    """Results that the backward pass computes again to save memory: none, those of attention
+    (selective), or all of a layer (full)."""
     tiling: TilingSpec = TilingSpec()
     compile: Annotated[bool, Field(strict=True)] | Literal["auto"] = "auto"
     """True to let torch.compile generate each layer's kernels; the first step takes longer. auto:

@@ -70,6 +70,9 @@ PAGES = (
     "/tokenizers",
     "/workspace",
     "/search?q=homework",
+    "/help",
+    "/help/leases",
+    "/nodes/east-02/drain",
     f"/jobs/{{{LLAMA}}}",
     "/jobs/{sweep-lr-3e-4}",
     "/jobs/new",
@@ -558,13 +561,33 @@ def test_form_and_yaml_are_two_views_of_one_spec(stage: Stage, page: Page) -> No
     page.click("[data-view=form]")
     steps = page.locator("[data-field='training.steps']")
     wait_for(lambda: steps.get_attribute("aria-invalid") == "true", what="the field to be marked")
-    assert "training.steps" in page.inner_text("[data-error='training.steps']")
+    assert page.inner_text("[data-error='training.steps']").startswith("must be at least 1")
     assert page.locator("[data-submit]").is_disabled()
     page.click("[data-view=yaml]")
     page.fill("[data-spec]", "name: [")
     page.locator("#plan [data-state=bad]").wait_for()
     page.click("[data-view=form]")
     page.locator("#spec-fields", has_text="The YAML cannot be read").wait_for()
+
+
+def test_the_form_shows_what_is_used_and_says_what_it_is(stage: Stage, page: Page) -> None:
+    page.goto("/jobs/new?example=gpt-zero2")
+    page.locator("[data-submit]:not([disabled])").wait_for()
+    assert "ZeRO" in page.inner_text(".reason strong")
+    tensor = page.locator("[data-field='parallelism.tensor_parallel_degree']")
+    assert tensor.count() == 0, "zero2 has one axis"
+    hint = page.locator("[id='f-training-warmup_steps-hint']")
+    assert not hint.is_visible()
+    page.focus("[data-field='training.warmup_steps']")
+    assert "rises from zero" in hint.inner_text()
+    page.focus("[data-field='parallelism.strategy']")
+    page.select_option("[data-field='parallelism.strategy']", "fsdp")
+    tensor.wait_for()
+    assert page.evaluate("document.activeElement.dataset.field") == "parallelism.strategy"
+    page.get_by_label("Help about parallelism").evaluate("(link) => link.removeAttribute('target')")
+    page.get_by_label("Help about parallelism").click()
+    page.wait_for_url("**/help/strategies/README")
+    page.locator("article h1").wait_for()
 
 
 def test_advice_is_applied_to_the_spec(stage: Stage, page: Page) -> None:

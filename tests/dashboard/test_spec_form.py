@@ -20,6 +20,8 @@ from dashboard.spec_form import (
     spec_of,
     values_of,
 )
+from dashboard.spec_uses import AXES, unused
+from strategies.plan.catalog import TECHNIQUES
 
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
 
@@ -123,3 +125,43 @@ def test_what_is_no_spec_is_told_and_not_run(text: str) -> None:
 def test_a_spec_as_yaml_is_read_as_itself() -> None:
     spec = read_yaml(read_examples()["gpt-ddp"])
     assert read_yaml(yaml.safe_dump(spec)) == spec
+
+
+def test_every_field_has_a_sentence_about_it() -> None:
+    bare = [one.path for group in groups() for one in (*group.basic, *group.more) if not one.hint]
+    assert bare == []
+
+
+def test_the_axes_of_the_strategies_are_those_of_the_planner() -> None:
+    assert {name: set(axes) for name, axes in AXES.items()} == {
+        str(strategy): set(technique.axes) for strategy, technique in TECHNIQUES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "expected"),
+    [
+        ("model.kv_heads", {"model.name": "gpt"}, True),
+        ("model.kv_heads", {"model.name": "llama"}, False),
+        ("model.kv_heads", {"model.name": "gpt", "model.kv_heads": "2"}, False),
+        ("model.heads", {"model.name": "mlp"}, True),
+        ("data.image_shape", {"model.name": "gpt"}, True),
+        ("data.image_shape", {"model.name": "cnn"}, False),
+        ("data.tokenizer_name", {"data.tokenizer": "bytes"}, True),
+        ("data.vocabulary_size", {"data.tokenizer": "characters"}, False),
+        ("parallelism.tensor_parallel_degree", {"parallelism.strategy": "zero2"}, True),
+        ("parallelism.tensor_parallel_degree", {"parallelism.strategy": "fsdp"}, False),
+        ("parallelism.tensor_parallel_degree", {"parallelism.strategy": "auto"}, False),
+        ("parallelism.offload_parameters", {"parallelism.strategy": "zero3"}, False),
+        ("parallelism.offload_parameters", {"parallelism.strategy": "zero2"}, True),
+        ("parallelism.offload_optimizer", {"parallelism.strategy": "zero2"}, False),
+        ("parallelism.gradient_compression", {"parallelism.strategy": "context"}, False),
+        ("tiling.gather", {"parallelism.strategy": "ddp"}, True),
+        ("training.steps", {"model.name": "gpt"}, False),
+        ("model.kv_heads", {}, False),
+    ],
+)
+def test_a_field_that_nothing_reads_is_known(
+    path: str, values: dict[str, str], expected: bool
+) -> None:
+    assert unused(field(path), values) == expected

@@ -47,6 +47,8 @@ const begun = form.hasAttribute("data-answered") ? null : text.value; // what no
 /** @type {Record<string, string>} */
 let typed = {}; // fields that were changed and are not yet in the text
 let edits = 0; // of fields
+let isReshaped = false; // a field was changed by which others are used or not
+const SHAPING = ["model.name", "parallelism.strategy", "data.tokenizer"];
 let asked = 0; // the last of them that the server was asked to write into the text
 let isGivenUp = false; // while a draft or another example takes its place
 
@@ -169,13 +171,28 @@ let wantedView = "";
 for (const button of views) {
   button.addEventListener("click", async () => {
     wantedView = button.dataset.view;
-    // Nothing that is being typed is read anew.
+    // What is being typed is not replaced.
     if (button.getAttribute("aria-pressed") === "true") return;
     if (button.dataset.view === "form" && !(await readFields())) return;
     if (wantedView !== button.dataset.view) return; // the other one was asked for meanwhile
     show(button.dataset.view);
     localStorage.setItem("spec-view", button.dataset.view);
   });
+}
+
+// An error beside its field: without the field's name and line, which are seen. A long one, such
+// as a sum of memory, belongs to the plan.
+const LONGEST_ERROR = 110;
+/**
+ * @param {string} path
+ * @param {string} sentence
+ */
+function beside(path, sentence) {
+  const short = sentence
+    .replace(path, "")
+    .replace(/^ \(line \d+\)/, "")
+    .replace(/^:? /, "");
+  return short.length > LONGEST_ERROR ? "Does not work: see the plan." : short;
 }
 
 // Errors of the plan, beside their fields.
@@ -186,7 +203,7 @@ function tellErrors() {
       (one) => one.dataset.param === path,
     );
     error.hidden = !found;
-    error.textContent = found?.querySelector("bdi").textContent ?? "";
+    error.textContent = found ? beside(path, found.querySelector("bdi").textContent) : "";
     const control = fields.querySelector(`[data-field="${path}"]`);
     if (found) control.setAttribute("aria-invalid", "true");
     else control.removeAttribute("aria-invalid");
@@ -196,6 +213,7 @@ function tellErrors() {
 fields.addEventListener("input", (event) => {
   source.value = "form";
   typed[event.target.name] = event.target.value;
+  if (SHAPING.includes(event.target.dataset.field)) isReshaped = true;
   edits += 1;
   keep();
   replan();
@@ -250,7 +268,12 @@ document.addEventListener("htmx:after:swap", async () => {
     tellLine();
     if (asked === edits) typed = {}; // all of them are in the text now
     keep();
-    if (change.value && !fields.hidden) await readFields();
+    if ((change.value || isReshaped) && asked === edits && !fields.hidden) {
+      const focused = document.activeElement?.id;
+      isReshaped = false;
+      await readFields();
+      if (focused) document.getElementById(focused)?.focus();
+    }
   }
   change.value = "";
   tellErrors();
