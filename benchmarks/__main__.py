@@ -8,7 +8,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from benchmarks import booking, pages, placement, plans, service, training
+from benchmarks import booking, pages, placement, plans, service, training, watching
 from benchmarks.ratios import ratio
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -23,6 +23,7 @@ def main() -> None:
         *launch_rows(pairs=2 if quick else 5),
         *step_rows(pairs=2 if quick else 20, steps=50 + training.SKIPPED_STEPS),
         *service_rows(seconds=2 if quick else 10),
+        *watching_rows(streams=100 if quick else 1000, seconds=3 if quick else 10),
         *booking_rows(rounds=2 if quick else 30),
         *memory_rows(),
         *placement_rows(),
@@ -91,6 +92,12 @@ def service_rows(*, seconds: float) -> list[Row]:
             (f"chart of 1,000,000 points, {kind}", f"{chart_ms:.0f} ms", "< 100 ms"),
         ]
     return rows
+
+
+def watching_rows(*, streams: int, seconds: float) -> list[Row]:
+    """Measure live streams."""
+    tell("watching")
+    return watching.rows(streams=streams, seconds=seconds)
 
 
 def booking_rows(*, rounds: int) -> list[Row]:

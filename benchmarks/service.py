@@ -12,17 +12,18 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import psutil
 import yaml
 
 from api.web.credentials import issue_link, issue_token
+from benchmarks.lean import LeanConnection
 from benchmarks.ratios import percentile
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
@@ -60,10 +61,9 @@ class Served:
 
 def submissions(served: Served, seconds: float) -> tuple[float, float]:
     """Return accepted submissions per second, and the 99th percentile of the answer time in ms."""
-    with ProcessPoolExecutor(2) as pool:
-        halves = [served.client_tokens[: CLIENTS // 2], served.client_tokens[CLIENTS // 2 :]]
-        parts = list(pool.map(_submit_for, [served] * 2, [seconds] * 2, halves))
-    latencies = [latency for part in parts for latency in part]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        parts = pool.map(partial(_submit_for, served, seconds), served.client_tokens)
+        latencies = [latency for part in parts for latency in part]
     return len(latencies) / seconds, 1000 * percentile(latencies, 0.99)
 
 
@@ -84,17 +84,17 @@ def metric_points(served: Served, seconds: float, attempt: dict[str, object]) ->
 def long_chart(served: Served, attempt: dict[str, object]) -> float:
     """Return the median time, in ms, to read a series of 1,000,000 points reduced to 1,000."""
     rank = CLIENTS
-    with _connection(served) as connection:
+    with connection_to(served) as connection:
         lines_a_batch = 5000
         for first in range(0, 1_000_000, lines_a_batch):
             lines = [{"step": first + i, "curve": float(i % 97)} for i in range(lines_a_batch)]
             body = {**attempt, "rank": rank, "first_line": first, "lines": lines}
-            _ask(connection, "POST", "/v1/node/metrics", served.node_token, body, 200)
+            ask(connection, "POST", "/v1/node/metrics", served.node_token, body, 200)
         times = []
         path = f"/v1/jobs/{attempt['job_id']}/metrics?keys=curve&resolution=1000"
         for _ in range(15):
             started = time.perf_counter()
-            answer = _ask(connection, "GET", path, served.user_token, None, 200)
+            answer = ask(connection, "GET", path, served.user_token, None, 200)
             times.append(time.perf_counter() - started)
         assert answer["series"][0]["points"] == 1_000_000  # type: ignore[index]
     return 1000 * statistics.median(times)
@@ -183,31 +183,31 @@ def _prepared(database: Database, data: DataDirectory, port: int, database_url: 
         **{"hostname": "bench", "cores": 64, "memory_gib": 256.0, "gpus": [], "slots": 64},
         **{"python": "3.11", "torch": "2.13.0"},
     }
-    with _connection(served) as connection:
+    with connection_to(served) as connection:
         body: dict[str, object] = {"secret": link.partition("secret=")[2].strip(), "name": "bench"}
-        user = _ask(connection, "POST", "/v1/first-start", "", body, 201)
+        user = ask(connection, "POST", "/v1/first-start", "", body, 201)
         body = {"token": enrol, "inventory": inventory}
-        node = _ask(connection, "POST", "/v1/node/enrol", "", body, 201)
+        node = ask(connection, "POST", "/v1/node/enrol", "", body, 201)
         heartbeat: dict[str, object] = {
             **{"incarnation": "1", "boot_id": "b", "inventory": inventory, "attempts": []},
             **{"clean": True},
             "telemetry": {"cpu_pct": 1.0, "memory_used_gib": 1.0, "disk_free_gib": 100.0},
         }
         token = str(node["node_token"])
-        _ask(connection, "POST", "/v1/node/heartbeat", token, heartbeat, 200)
-    clients = _add_users(database)
+        ask(connection, "POST", "/v1/node/heartbeat", token, heartbeat, 200)
+    clients = add_people(database, "client", CLIENTS, Role.USER)
     return Served("127.0.0.1", port, str(user["secret"]), clients, token, database_url)
 
 
-def _add_users(database: Database) -> tuple[str, ...]:
-    """Add a user for each client; return their tokens."""
+def add_people(database: Database, name: str, count: int, role: Role) -> tuple[str, ...]:
+    """Add people named `name0`, `name1` and so on; return their tokens."""
     now, secrets_made = utc_now(), []
     with database.write() as session:
-        for number in range(CLIENTS):
+        for number in range(count):
             user = User(
                 id=new_id(IdKind.USER),
-                name=f"client{number}",
-                role=Role.USER,
+                name=f"{name}{number}",
+                role=role,
                 disabled=False,
                 created_at=now,
             )
@@ -227,15 +227,15 @@ def _add_users(database: Database) -> tuple[str, ...]:
 
 def running_attempt(served: Served) -> dict[str, object]:
     """Submit a job for the fake node, wait until the scheduler starts it, return (job, epoch)."""
-    with _connection(served) as connection:
-        nodes = _ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
+    with connection_to(served) as connection:
+        nodes = ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
         assert isinstance(nodes, list)
         [fake] = [node for node in nodes if node["name"] == "bench"]
-        wanted = {**_body()}
+        wanted = {**example_job()}
         resources = wanted["resources"]
         assert isinstance(resources, dict)
         wanted["resources"] = {**resources, "node_class": fake["node_class"]}
-        job = _ask(connection, "POST", "/v1/jobs", served.user_token, wanted, 201)
+        job = ask(connection, "POST", "/v1/jobs", served.user_token, wanted, 201)
     database = Database(served.database_url)
 
     def assigned() -> bool:
@@ -254,42 +254,35 @@ def running_attempt(served: Served) -> dict[str, object]:
 
 def drain(served: Served) -> None:
     """Drain every node: jobs submitted afterwards wait, and no training competes for the cores."""
-    with _connection(served) as connection:
-        nodes = _ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
+    with connection_to(served) as connection:
+        nodes = ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
         assert isinstance(nodes, list)
         for node in nodes:
             path = f"/v1/admin/nodes/{node['id']}/drain"
-            _ask(connection, "POST", path, served.user_token, {"reason": "measured"}, 200)
+            ask(connection, "POST", path, served.user_token, {"reason": "measured"}, 200)
 
 
-def _submit_for(served: Served, seconds: float, tokens: tuple[str, ...]) -> list[float]:
-    from concurrent.futures import ThreadPoolExecutor
-
+def _submit_for(served: Served, seconds: float, token: str) -> list[float]:
+    latencies = []
+    body = json.dumps(example_job()).encode()
     end = time.monotonic() + seconds
-
-    def one(token: str) -> list[float]:
-        latencies = []
-        body = _body()  # read once: a YAML parse would be measured, too
-        with _connection(served) as connection:
-            while time.monotonic() < end:
-                started = time.perf_counter()
-                _ask(connection, "POST", "/v1/jobs", token, body, 201)
-                latencies.append(time.perf_counter() - started)
-        return latencies
-
-    with ThreadPoolExecutor(len(tokens)) as pool:
-        return [latency for part in pool.map(one, tokens) for latency in part]
+    with closing(LeanConnection(served.url_host, served.port, token)) as connection:
+        while time.monotonic() < end:
+            started = time.perf_counter()
+            connection.post("/v1/jobs", body, 201)
+            latencies.append(time.perf_counter() - started)
+    return latencies
 
 
 def _post_metrics_for(served: Served, seconds: float, attempt: dict[str, object], rank: int) -> int:
     lines_a_batch, first, stored = 120, 0, 0
     values = dict.fromkeys(KEYS, 1.25)
     end = time.monotonic() + seconds
-    with _connection(served) as connection:
+    with closing(LeanConnection(served.url_host, served.port, served.node_token)) as connection:
         while time.monotonic() < end:
             lines = [{"step": first + i, **values} for i in range(lines_a_batch)]
             body = {**attempt, "rank": rank, "first_line": first, "lines": lines}
-            answer = _ask(connection, "POST", "/v1/node/metrics", served.node_token, body, 200)
+            answer = json.loads(connection.post("/v1/node/metrics", json.dumps(body).encode(), 200))
             first += lines_a_batch
             assert answer["next_line"] == first
             stored += lines_a_batch * len(KEYS)
@@ -297,7 +290,7 @@ def _post_metrics_for(served: Served, seconds: float, attempt: dict[str, object]
 
 
 @cache
-def _body() -> dict[str, object]:
+def example_job() -> dict[str, object]:
     return {**yaml.safe_load(EXAMPLE.read_text()), "name": "bench"}
 
 
@@ -315,7 +308,7 @@ def _enrolment(database: Database, name: str) -> str:
 
 
 @contextmanager
-def _connection(served: Served) -> Iterator[http.client.HTTPConnection]:
+def connection_to(served: Served) -> Iterator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection(served.url_host, served.port, timeout=60)
     try:
         yield connection
@@ -323,7 +316,7 @@ def _connection(served: Served) -> Iterator[http.client.HTTPConnection]:
         connection.close()
 
 
-def _ask(
+def ask(
     connection: http.client.HTTPConnection,
     method: str,
     path: str,
