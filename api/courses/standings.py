@@ -24,10 +24,17 @@ from api.web.bells import Bells
 from api.web.identity import Person
 from api.web.process import Process
 from core.base.errors import Conflict, NotFound
-from core.courses.grading import Progress, checks_of, expected_jobs, gradescope, next_step
+from core.courses.grading import (
+    Progress,
+    checks_of,
+    expected_jobs,
+    gradescope,
+    has_done_its_work,
+    next_step,
+)
 from core.jobs.jobs_in_order import jobs_in_order
 from core.policy.grid import usable_end
-from core.states import TERMINAL_JOB, JobState, LeaseState
+from core.states import TERMINAL_JOB, LeaseState
 from core.tables.agendas import AgendaJob
 from core.tables.courses import Course, Exercise, HandIn
 from core.tables.files import Report
@@ -212,7 +219,8 @@ def _standing(
 ) -> StandingView:
     lease, jobs = work.leases.get(user.id), work.jobs_of(user.id)
     starts, handed_in = work.starts.get(user.id, ()), work.hand_ins.get(user.id)
-    failed = sum(job.state in (JobState.FAILED, JobState.CANCELLED) for job in jobs)
+    done = [job for job in jobs if has_done_its_work(job.state, job.reason_code, job.spec)]
+    failed = sum(job.state in TERMINAL_JOB for job in jobs) - len(done)
     progress = Progress(
         is_open=now >= exercise.opens_at,
         has_lease=lease is not None and lease.state in AHEAD,
@@ -243,7 +251,7 @@ def _standing(
             )
             for job in jobs
         ],
-        succeeded=sum(job.state is JobState.SUCCEEDED for job in jobs),
+        succeeded=len(done),
         failed=failed,
         expected=len(expected_jobs(work.template.spec)),
         handed_in_at=None if handed_in is None else handed_in.made_at,

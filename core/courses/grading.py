@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from core.states import JobState, Outcome
 from core.templates.template import MISSING, value_at
 
 
@@ -69,11 +70,18 @@ def expected_jobs(spec: Mapping[str, Any]) -> list[str]:
     return [str(one.get("name", default)) if isinstance(one, dict) else "" for one in jobs]
 
 
+def has_done_its_work(state: str, reason_code: str, spec: Mapping[str, Any]) -> bool:
+    """Return True if a job succeeded, or ran out of memory where it was allowed to (`allow_oom`):
+    then that is the lesson."""
+    allowed = value_at(spec, "resources.allow_oom") is True
+    return state == JobState.SUCCEEDED or (allowed and reason_code == Outcome.OUT_OF_MEMORY)
+
+
 def checks_of(
     content: Mapping[str, Any] | None, expected: Sequence[str], *, started: Collection[str]
 ) -> list[Check]:
     """Return a check for each job that the exercise starts: the report holds it, it was started
-    from the exercise's template by the student, and it succeeded. None is no report."""
+    from the exercise's template by the student, and it has done its work. None is no report."""
     reported = [] if content is None else [one["job"] for one in content["jobs"]]
     left = [job for job in reported if job["id"] in started]
     found = []
@@ -86,7 +94,8 @@ def checks_of(
             found.append(Check(name, passed=False, why=why))
             continue
         left.remove(job)
-        found.append(Check(name, passed=job["state"] == "succeeded", why=job["reason"]))
+        passed = has_done_its_work(job["state"], job["reason_code"], job["spec"])
+        found.append(Check(name, passed=passed, why=job["reason"]))
     return found
 
 

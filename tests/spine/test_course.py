@@ -56,7 +56,7 @@ def test_the_shipped_course_is_trained_from_the_first_booking_to_the_grade(
             assert standing.failed == 0, standing.jobs
             assert standing.succeeded == standing.expected
     with Trainyard(platform.url, platform.token) as admin:
-        for exercise, points in (("memory", 6), ("several", 3)):
+        for exercise, points in (("memory", 8), ("several", 4)):
             results = {
                 one.user: one.results for one in admin.courses.results("large-models", exercise)
             }

@@ -10,6 +10,7 @@ from core.courses.grading import (
     checks_of,
     expected_jobs,
     gradescope,
+    has_done_its_work,
     next_step,
 )
 
@@ -44,7 +45,16 @@ def test_the_next_step_follows_from_what_was_done(changes: dict[str, Any], step:
 
 
 def job(name: str, state: str = "succeeded", id: str = "") -> dict[str, Any]:
-    return {"job": {"id": id or name, "name": name, "state": state, "reason": f"{state}."}}
+    words = {"state": state, "reason": f"{state}.", "reason_code": state, "spec": {}}
+    return {"job": {"id": id or name, "name": name, **words}}
+
+
+def test_running_out_of_memory_counts_where_it_was_the_lesson() -> None:
+    allowed = {"resources": {"allow_oom": True}}
+    assert has_done_its_work("failed", "out_of_memory", allowed)
+    assert not has_done_its_work("failed", "out_of_memory", {"resources": {}})
+    assert not has_done_its_work("failed", "bad_data", allowed)
+    assert has_done_its_work("succeeded", "finished", {})
 
 
 def test_each_expected_job_is_a_point_once() -> None:
