@@ -60,6 +60,7 @@ from api.people import routes as users
 from api.people import routes_grants as grants
 from api.people import routes_imports as imports
 from api.people import routes_labs as labs
+from api.people import routes_letters as letters
 from api.people import routes_notifications as notifications
 from api.people import routes_quotas as quotas
 from api.people import routes_usage as usage
@@ -141,6 +142,7 @@ ROUTERS = (
     quotas.router,
     usage.router,
     invites.router,
+    letters.router,
     grants.router,
     policies.router,
     bands.router,

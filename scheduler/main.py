@@ -22,6 +22,7 @@ from core.wire.doorbell import SCHEDULER, Doorbell
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.leadership import LeadershipClaim, LeadershipLost
 from scheduler.outbox.dispatch import Dispatcher
+from scheduler.outbox.link_sender import LinkSender
 from scheduler.outbox.sender import NoticeSender
 
 RECONNECT_S = 1.0
@@ -55,9 +56,12 @@ def main() -> None:
     log.info("scheduler_started", pid=os.getpid(), holder=leadership.holder)
     sender = NoticeSender(database, settings)
     sender.start()
+    letters = LinkSender(database, settings)
+    letters.start()
     run(scheduler, listener, settings.cycle_s)
     resign(leadership)
     sender.close()
+    letters.close()
     database.close()
     tracing.stop()
     log.info("scheduler_stopped")

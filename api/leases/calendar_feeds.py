@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 from api.leases.block_requests import nodes_named
 from api.leases.schemas import FeedView, NewFeed
 from api.web.bells import Bells
-from api.web.credentials import digest
 from api.web.identity import Person
 from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, NotFound
 from core.base.ids import IdKind, new_id
+from core.base.secret_text import digest
 from core.policy.grid import usable_end
 from core.policy.words import gpus_text, lease_text
 from core.states import LeaseState

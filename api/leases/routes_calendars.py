@@ -13,11 +13,11 @@ from fastapi import APIRouter, Query, Response
 from api.leases import calendar_feeds
 from api.leases.schemas import FeedView, NewFeed
 from api.web.auth import Public, SignedIn
-from api.web.credentials import new_secret
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import PlainText
 from core.base.clock import utc_now
+from core.base.secret_text import new_secret
 from core.process.read_only import ReadOnly
 
 feed_router = APIRouter(prefix="/v1/leases", tags=["leases"])

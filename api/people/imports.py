@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.people import letters
 from api.people.people_import import Mistake, PersonLine
 from api.people.schemas import ImportRow, ImportView
 from api.people.users import password_link
@@ -32,6 +33,7 @@ def write(
     process: Process,
     *,
     links: bool,
+    mail: bool = False,
     now: datetime,
 ) -> ImportView:
     """Add new people and labs, and change fields that differ. Raises InvalidRequest for clashes."""
@@ -49,6 +51,8 @@ def write(
         if links and row.action == "add":
             link = password_link(session, process, user, maker=person, lifetime=LINKS_LIVE)
             row = row.model_copy(update={"password_link": link.url})
+        if mail and row.action == "add" and user.email is not None:
+            letters.post_password(session, process, user, person, lifetime=LINKS_LIVE, now=now)
         rows.append(row)
     answer = _answer(rows, labs, dry_run=False)
     if answer.added or answer.changed or labs:

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from pydantic import Field
 
-from api.people import imports
+from api.people import imports, letters
 from api.people.people_import import read_people
 from api.people.schemas import ImportView
 from api.web.auth import AdminOnly
@@ -24,6 +24,8 @@ class PeopleList(Body):
     """Check the list and return the changes that it would make, without making them."""
     links: bool = False
     """Make a link for each new person, with which to set a password."""
+    mail: bool = False
+    """Mail each new person with an address a link to set a password, which works for 14 days."""
 
 
 @router.post("/users/import", summary="Import a list of people")
@@ -33,10 +35,14 @@ def import_people(wanted: PeopleList, person: AdminOnly, process: ProcessDep) ->
     Nothing is removed, and attributes that the list does not name stay as they are. The same list
     again changes nothing.
     """
+    if wanted.mail:
+        letters.require_mail(process)
     people, mistakes = read_people(wanted.csv)
     imports.refuse(mistakes)
     now = utc_now()
     if wanted.dry_run:
         with process.read() as session:
             return imports.preview(session, people)
-    return process.transact(imports.write, people, person, process, links=wanted.links, now=now)
+    return process.transact(
+        imports.write, people, person, process, links=wanted.links, mail=wanted.mail, now=now
+    )

@@ -14,12 +14,12 @@ from api.people.schemas_notifications import (
     WebhookMade,
 )
 from api.web.auth import SignedIn
-from api.web.credentials import new_secret
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import Limit
 from core.base.clock import utc_now
 from core.base.errors import BadRequest
+from core.base.secret_text import new_secret
 from core.notices.outward import NotOutward, target_of
 
 router = APIRouter(prefix="/v1/me", tags=["notifications"])

@@ -7,8 +7,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from sqlalchemy import delete, func, select
 
-from api.web.credentials import digest, issue_link
+from api.web.credentials import issue_link
 from core.base.clock import utc_now
+from core.base.secret_text import digest
 from core.database.database import Database
 from core.process.claims import claim
 from core.tables.kinds import LinkKind

@@ -12,7 +12,6 @@ from api.sign_in.schemas import InviteAnswer, InviteView, NewInvite, TokenMade
 from api.sign_in.sessions import start_session
 from api.web import audit
 from api.web.bells import Bells
-from api.web.credentials import digest
 from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
@@ -20,6 +19,7 @@ from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from core.base.ids import IdKind, new_id
+from core.base.secret_text import digest
 from core.tables.kinds import Role
 from core.tables.people import Invite, Lab, Membership, User
 

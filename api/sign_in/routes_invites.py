@@ -7,13 +7,13 @@ from api.sign_in import invites
 from api.sign_in.schemas import InviteAnswer, InviteMade, InviteView, NewInvite, TokenMade
 from api.sign_in.sign_ins import Watched, address_of
 from api.web.auth import Public, SignedIn, refuse_cross_site, set_session_cookie
-from api.web.credentials import new_secret
 from api.web.idempotency import IdempotencyKey, keyed
 from api.web.passwords import hash_password
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
+from core.base.secret_text import new_secret
 
 router = APIRouter(prefix="/v1/invites", tags=["people"])
 

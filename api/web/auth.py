@@ -19,12 +19,13 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, aliased
 from starlette.requests import HTTPConnection
 
-from api.web.credentials import SESSION_IDLE, SESSION_LONGEST, digest, in_force
+from api.web.credentials import SESSION_IDLE, SESSION_LONGEST, in_force
 from api.web.identity import RANK, NodeIdentity, Person
 from api.web.process import Process, ProcessDep
 from api.web.scopes import MissingScope, included, scope_of
 from core.base.clock import utc_now
 from core.base.errors import Forbidden, Unauthenticated
+from core.base.secret_text import digest
 from core.states import NodeState
 from core.tables.kinds import Role, Scope, TokenKind
 from core.tables.nodes import Node

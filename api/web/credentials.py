@@ -1,9 +1,7 @@
 """Secrets that people and nodes carry: made here, shown once, kept as SHA-256."""
 
-import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from hashlib import sha256
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.engine import CursorResult
@@ -11,22 +9,13 @@ from sqlalchemy.orm import Session
 
 from core.base.errors import Unauthenticated
 from core.base.ids import IdKind, new_id
+from core.base.secret_text import digest, new_secret
 from core.tables.kinds import LinkKind, Scope, TokenKind
 from core.tables.people import Link, Token, User
 
 SESSION_IDLE = timedelta(hours=12)
 # Used or not: sign in anew every 30 days (NIST SP 800-63B, 4.1.3).
 SESSION_LONGEST = timedelta(days=30)
-
-
-def new_secret() -> str:
-    """Return 256 random bits as text, with a prefix that secret scanners can look for."""
-    return f"ty_{secrets.token_urlsafe(32)}"
-
-
-def digest(secret: str) -> str:
-    """Return the SHA-256 of a secret, which is all that is kept of it."""
-    return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def has_not_ended(now: datetime) -> ColumnElement[bool]:

@@ -114,6 +114,11 @@ class RateLimits:
         most = STARTS * self._settings.most_address_logins
         self._count(f"trip {address}", most, "sign-ins from your address")
 
+    def count_letter(self, address: str) -> None:
+        """Count a request from an address for a letter to set a password. Raises RateLimited over
+        the limit."""
+        self._count(f"letter {address}", self._settings.logins_per_minute, "letters")
+
     def count_password_change(self, user_id: str) -> None:
         """Count a person's guess at their present password. Raises RateLimited over the limit."""
         self._count(f"password {user_id}", self._settings.logins_per_minute, "changes of password")

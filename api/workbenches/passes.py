@@ -16,11 +16,12 @@ from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
 from api.web.bells import Bells
-from api.web.credentials import digest, in_force, new_secret
+from api.web.credentials import in_force
 from api.web.process import Process
 from api.workbenches.tunnels import Key
 from core.base.clock import utc_now
 from core.base.errors import Forbidden
+from core.base.secret_text import digest, new_secret
 from core.states import AttemptState
 from core.tables.jobs import Attempt, Job
 from core.tables.people import Token, User

@@ -1526,6 +1526,13 @@ class Lab(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Letter(View):
+    """A letter that is on its way."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Link(View):
     """A link that works once."""
 

@@ -73,6 +73,13 @@ class LinkKind(StrEnum):
     """A sign-in by an OpenID provider: the way there and back."""
 
 
+class LetterKind(StrEnum):
+    """Content of a letter with a link: an invitation, or a new password."""
+
+    INVITATION = "invitation"
+    PASSWORD = "password"
+
+
 class LeaseKind(StrEnum):
     """Origin of a lease: booked on the hour grid, or walked in on a free node."""
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database.database import EnumText
 from core.tables.base import Base, Document, Serial, one_of
-from core.tables.kinds import Channel, DeliveryState, NoticeState
+from core.tables.kinds import Channel, DeliveryState, LetterKind, NoticeState
 
 EVERY_KIND = "*"
 
@@ -81,3 +81,32 @@ class Delivery(Base):
     error: Mapped[str] = mapped_column(default="")
     """Reason why it has not left, in a sentence for its owner."""
     sent_at: Mapped[datetime | None]
+
+
+class LinkLetter(Base):
+    """Mail with a link that works once. The link is made when the letter is sent, so that its
+    secret is kept nowhere."""
+
+    __tablename__ = "link_letters"
+    __table_args__ = (
+        CheckConstraint(one_of("kind", LetterKind), name="kind"),
+        Index("ix_link_letters_address_created_at", "address", "created_at"),
+        Index("ix_link_letters_done_due_at", "done", "due_at"),
+    )
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    kind: Mapped[LetterKind] = mapped_column(EnumText(LetterKind))
+    address: Mapped[str]
+    """Mail address, in small letters. A letter about a password is for the person who has it."""
+    invite_id: Mapped[str | None] = mapped_column(ForeignKey("invites.id"))
+    url: Mapped[str]
+    """Address of the platform, which the link begins with."""
+    expires_at: Mapped[datetime]
+    """End of the link, and of all tries to send it."""
+    due_at: Mapped[datetime]
+    attempts: Mapped[int] = mapped_column(default=0)
+    claimed_until: Mapped[datetime | None]
+    done: Mapped[bool] = mapped_column(default=False)
+    error: Mapped[str] = mapped_column(default="")
+    """Reason why it has not left, or was not sent at all."""
+    created_at: Mapped[datetime]

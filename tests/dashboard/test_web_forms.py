@@ -180,3 +180,10 @@ def test_a_model_is_uploaded_from_its_folder(page: Page, tmp_path: Path) -> None
     page.set_input_files("#file", sorted(tmp_path.iterdir()))
     page.click("button:has-text('Upload')")
     page.wait_for_selector("table :text('tiny')")
+
+
+def test_a_forgotten_password_without_a_mail_server_is_said(page: Page) -> None:
+    page.goto("/forgotten-password")
+    page.fill("#email", "ada@example.org")
+    page.click("button:has-text('Send the link')")
+    assert "No mail server is set up" in page.inner_text("[role=alert]")

@@ -76,14 +76,26 @@ class People:
         """Revoke an invitation; its link stops working."""
         self._connection.delete(f"/v1/invites/{segment(invite_id)}")
 
-    def import_list(self, csv: str, *, dry_run: bool = False, links: bool = False) -> Import:
-        """Add and change the people of a CSV list; `links` makes password links for new ones."""
-        body = {"csv": csv, "dry_run": dry_run, "links": links}
+    def mail_invite(self, invite_id: str) -> None:
+        """Mail an invitation to the address that it was made for; the link that was shown stops
+        working then."""
+        self._connection.post(f"/v1/invites/{segment(invite_id)}/letter", keyed=False)
+
+    def import_list(
+        self, csv: str, *, dry_run: bool = False, links: bool = False, mail: bool = False
+    ) -> Import:
+        """Add and change the people of a CSV list; `links` makes password links for new ones,
+        `mail` sends one to each who has an address."""
+        body = {"csv": csv, "dry_run": dry_run, "links": links, "mail": mail}
         return decode(Import, self._connection.post("/v1/users/import", body))
 
     def password_link(self, user: str) -> Link:
         """Create a link with which a person sets a new password, once."""
         return decode(Link, self._connection.post(f"/v1/users/{segment(user)}/password-link"))
+
+    def mail_password(self, user: str) -> None:
+        """Mail a person a link with which to set a password, once."""
+        self._connection.post(f"/v1/users/{segment(user)}/password-letter", keyed=False)
 
     def describe(
         self,

@@ -33,8 +33,16 @@ async def invite(viewer: Viewer) -> Response:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
-    made = decode(NewInvite, answer.json()).url
-    return redirect_saying(viewer, PAGE, made=made, made_for="An invitation")
+    made = decode(NewInvite, answer.json())
+    if "mail" in fields:
+        try:
+            await viewer.call("POST", f"/v1/invites/{made.id}/letter")
+        except ApiProblem as refused:
+            if refused.status not in ANSWERED:
+                raise
+            return await _page(viewer, refused=refused)
+        return redirect_saying(viewer, PAGE, mailed=made.email or "")
+    return redirect_saying(viewer, PAGE, made=made.url, made_for="An invitation")
 
 
 async def ask(viewer: Viewer) -> Response:
@@ -60,6 +68,9 @@ async def act(viewer: Viewer) -> Response:
             answer = await viewer.call("POST", f"/v1/users/{user_id}/password-link")
             link = decode(Link, answer.json())
             return redirect_saying(viewer, PAGE, made=link.url, made_for="A link to set a password")
+        if action == "letter":
+            await viewer.call("POST", f"/v1/users/{user_id}/password-letter")
+            return redirect_saying(viewer, PAGE, mailed="them")
         if action not in changes:
             return Response("This action does not exist.", status_code=404, media_type="text/plain")
         change = {**changes[action], **({"reason": reason} if reason else {})}

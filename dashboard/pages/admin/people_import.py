@@ -31,15 +31,16 @@ async def run(viewer: Viewer) -> Response:
 
 async def _ask(viewer: Viewer, *, dry_run: bool) -> Response:
     form = await viewer.form()
-    text, links = form.get("csv", ""), form.get("links") == "on"
-    body = {"csv": text, "dry_run": dry_run, "links": links}
+    text, links, mail = form.get("csv", ""), form.get("links") == "on", form.get("mail") == "on"
+    body = {"csv": text, "dry_run": dry_run, "links": links, "mail": mail}
     try:
         answer = await viewer.call("POST", "/v1/users/import", json=body)
     except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
-        return await _page(viewer, text, links=links, refused=refused)
-    return await _page(viewer, text, links=links, found=decode(Import, answer.json()))
+        return await _page(viewer, text, links=links, mail=mail, refused=refused)
+    found = decode(Import, answer.json())
+    return await _page(viewer, text, links=links, mail=mail, found=found)
 
 
 async def _page(
@@ -47,6 +48,7 @@ async def _page(
     text: str,
     *,
     links: bool = True,
+    mail: bool = False,
     found: Import | None = None,
     refused: ApiProblem | None = None,
 ) -> Response:
@@ -57,6 +59,7 @@ async def _page(
         "part": "people",
         "text": text,
         "links": links,
+        "mail": mail,
         "found": found,
         "rows": rows[:SHOWN],
         "more": max(0, len(rows) - SHOWN),

@@ -2,11 +2,11 @@
 
 import pytest
 
-from api.web.credentials import digest
 from api.workbenches.passes import _is_valid, use_ticket
 from api.workbenches.tunnels import Key
 from core.base.clock import utc_now
 from core.base.errors import Forbidden
+from core.base.secret_text import digest
 from tests.api.conftest import World
 from tests.api.shapes import heartbeat, place
 

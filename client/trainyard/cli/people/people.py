@@ -225,15 +225,21 @@ def invite(
     email: Annotated[str | None, typer.Option(help="Mail address of the person.")] = None,
     attribute: Attribute = None,
     days: Annotated[int, typer.Option(min=1, max=60, help="Number of days until it expires.")] = 7,
+    mail: Annotated[bool, typer.Option("--mail", help="Mail it to the person.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a link with which one person creates an account; hand it to them yourself."""
+    """Create a link with which one person creates an account; hand it to them, or --mail it."""
     with connect() as client:
         made = client.people.invite(
             lab=lab, email=email, attributes=_attributes(attribute), days=days
         )
+        if mail:
+            client.people.mail_invite(made.id)
     if as_json:
         print_json(made.raw)
+        return
+    if mail:
+        say(f"An invitation is on its way to {made.email}, until {moment(made.expires_at)}.")
         return
     note(f"Works once, until {moment(made.expires_at)}:")
     say(made.url)
@@ -245,6 +251,9 @@ def import_list(
     links: Annotated[
         Path | None, typer.Option(help="Write a password link for each new person to this file.")
     ] = None,
+    mail: Annotated[
+        bool, typer.Option("--mail", help="Mail a password link to each new person.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add and change the people of a list: name, email, lab, zone, role, and attributes."""
@@ -253,7 +262,7 @@ def import_list(
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} can't be read as text: {error}") from error
     with connect() as client:
-        done = client.people.import_list(text, dry_run=dry_run, links=links is not None)
+        done = client.people.import_list(text, dry_run=dry_run, links=links is not None, mail=mail)
     if links is not None and not dry_run:
         _write_links(done, links)
     if as_json:
@@ -292,9 +301,19 @@ def describe(
     )
 
 
-def password_link(user: UserName, as_json: AsJson = False) -> None:
-    """Create a link with which a person sets a new password, once; hand it to them yourself."""
+def password_link(
+    user: UserName,
+    mail: Annotated[bool, typer.Option("--mail", help="Mail it to the person.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a link with which a person sets a new password, once; hand it to them, or --mail
+    it."""
     with connect() as client:
+        if mail:
+            client.people.mail_password(user)
+            told = f"A link to set a password is on its way to {user}."
+            print_answer({"user": user, "mailed": True}, told, as_json=as_json)
+            return
         link = client.people.password_link(user)
     if as_json:
         print_json(link.raw)
