@@ -137,9 +137,10 @@ class Porter:
 
     async def _end_server(self, process: asyncio.subprocess.Process) -> None:
         """Let the server write what was typed last, while nobody types on, then end it."""
-        for stream in list(self.streams.values()):
+        for number, stream in list(self.streams.items()):
             if isinstance(stream, Connection):
                 stream.leave()
+                self.close(number, "the workbench is over")  # else they would type on for seconds
         if process.returncode is None:
             await asyncio.sleep(WRITES_WITHIN_S)
             process.terminate()
