@@ -8,7 +8,16 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from benchmarks import booking, pages, placement, plans, service, training, watching
+from benchmarks import (
+    booking,
+    pages,
+    placement,
+    plans,
+    service,
+    training,
+    watching,
+    workbenches,
+)
 from benchmarks.ratios import ratio
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -29,6 +38,7 @@ def main() -> None:
         *placement_rows(),
         *plan_rows(),
         *page_rows(pairs=3 if quick else 10),
+        *workbench_rows(keys=50 if quick else 400, starts=2 if quick else 5),
     ]
     page = as_page(rows)
     sys.stdout.write(page)
@@ -133,6 +143,12 @@ def page_rows(*, pairs: int) -> list[Row]:
     """Measure the time until a job's page is painted."""
     tell("pages")
     return pages.rows(pairs=pairs)
+
+
+def workbench_rows(*, keys: int, starts: int) -> list[Row]:
+    """Measure the echo and the start of workbenches."""
+    tell("workbenches")
+    return workbenches.rows(keys, starts)
 
 
 def as_page(rows: list[Row]) -> str:

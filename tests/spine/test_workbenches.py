@@ -294,6 +294,7 @@ def test_stock_ssh_and_scp_go_in_and_lead_nowhere_else(
     assert run("scp", "-F", config, str(sent), f"{host}:sent").returncode == 0
     assert run("scp", "-F", config, f"{host}:sent", str(back)).returncode == 0
     assert back.read_bytes() == sent.read_bytes()
+    assert "sent" in run("ssh", "-F", config, host, "ls ~").stdout.split()  # at home, to be kept
     assert run("ssh", "-F", config, "-W", "192.0.2.1:80", host).returncode == 255
     refused = ("-R", "9999:localhost:22", "-o", "ExitOnForwardFailure=yes")
     assert run("ssh", "-F", config, *refused, host, "true").returncode == 255
@@ -304,6 +305,42 @@ def test_stock_ssh_and_scp_go_in_and_lead_nowhere_else(
     proxy = way.replace("ProxyCommand ", "ProxyCommand=").replace("%n", host)
     known = ("-o", f"UserKnownHostsFile={tmp_path / 'known'}")
     assert "Permission denied" in run("ssh", *strange, *known, "-o", proxy, host, "true").stderr
+
+
+def test_rsync_goes_through_trainyard_ssh(platform: Running, job: str, tmp_path: Path) -> None:
+    if shutil.which("rsync") is None or shutil.which("ssh") is None:
+        pytest.skip("there is no rsync, or no OpenSSH client, here")
+    if find_spec("asyncssh") is None:
+        pytest.skip("there is no asyncssh here")
+    environment = {
+        **os.environ,
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "TRAINYARD_URL": platform.url,
+        "TRAINYARD_TOKEN": platform.token,
+    }
+    cli = (sys.executable, "-c", "from trainyard.cli import main; main()")
+    subprocess.run([*cli, "ssh", job, "--", "true"], env=environment, check=True, timeout=60)
+    way = f"ssh -F {tmp_path / 'trainyard' / 'ssh' / 'config'}"
+    sent, back = tmp_path / "sent", tmp_path / "back"
+    for name in ("one", "two words", "deep/er"):
+        (sent / name).parent.mkdir(parents=True, exist_ok=True)
+        (sent / name).write_bytes(os.urandom(300_000))
+    there = f"{job}.trainyard:synced/"
+
+    def sync(*paths: str) -> str:
+        command = ["rsync", "-a", "--stats", "-e", way, *paths]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    sync(f"{sent}/", there)
+    (sent / "one").write_bytes((sent / "one").read_bytes() + b"more")
+    assert "Number of regular files transferred: 1" in sync(f"{sent}/", there)
+    sync(there, f"{back}/")
+    for name in ("one", "two words", "deep/er"):
+        assert (back / name).read_bytes() == (sent / name).read_bytes()
 
 
 def test_a_second_one_cannot_write_to_the_workspace_and_is_at_home_elsewhere(

@@ -506,6 +506,11 @@ class Terminal:
                 asyncio.get_running_loop().call_later(REAPED_EVERY_S, self.reap)
 
 
+def begin_folder() -> str:
+    """Return the folder in which shells begin, and from which files are named that are copied."""
+    return os.environ.get(SHELL_FOLDER) or os.environ.get("HOME", "/")
+
+
 def greeting() -> bytes:
     """Return what each terminal shows above its shell, as a terminal takes it."""
     try:
@@ -527,8 +532,7 @@ def become_shell() -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         environment = {**os.environ, "TERM": "xterm-256color"}
-        home = environment.get("HOME", "/")
-        os.chdir(environment.pop(SHELL_FOLDER, home))
+        os.chdir(begin_folder())
         shell = next(found for name in SHELLS if (found := shutil.which(name)))
         os.execve(shell, [os.path.basename(shell), "-i"], {**environment, "SHELL": shell})
     finally:

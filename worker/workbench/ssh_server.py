@@ -20,7 +20,7 @@ from pathlib import Path
 
 import asyncssh
 
-from worker.workbench.porter import SSH_HOST_KEY, SSH_KEYS, SSH_SOCKET
+from worker.workbench.porter import SSH_HOST_KEY, SSH_KEYS, SSH_SOCKET, begin_folder
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -32,6 +32,7 @@ def main() -> None:
 
 async def serve() -> None:
     """Listen, then write the host key: whoever finds it can connect."""
+    os.chdir(begin_folder())  # files that are copied to a relative path belong there too
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     key = asyncssh.generate_private_key("ssh-ed25519")
@@ -97,7 +98,6 @@ async def handle(process: asyncssh.SSHServerProcess[bytes]) -> None:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            cwd=os.environ.get("HOME"),
         )
         assert child.stdin is not None
         assert child.stdout is not None
@@ -114,7 +114,6 @@ async def handle(process: asyncssh.SSHServerProcess[bytes]) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         try:
-            os.chdir(os.environ.get("HOME", "/"))
             os.execve(shell, arguments, {**os.environ, "TERM": process.term_type})
         finally:
             os._exit(126)
