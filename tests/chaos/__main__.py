@@ -8,14 +8,18 @@ import os
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "worker"))
 
 from tests.chaos.campaign import Report, plan_round, play
-from tests.chaos.faults import faults_for
+from tests.chaos.counting import Finding
+from tests.chaos.faults import Fault, faults_for
 from tests.chaos.fleet import running_fleet
 from tests.chaos.table import summary, table
+from tests.chaos.workbenches import FAULTS, SLOTS, WORKBENCHES, play_workbenches
+from worker.scripts.sandbox import find_level
 
 
 def main() -> int:
@@ -42,8 +46,22 @@ def main() -> int:
         bad = sum(not report.is_good for report in reports)
         if bad:
             say(f"{bad} bad rounds: the logs stay in {fleet.keep_logs()}")
-    say("", table(reports), "", summary(reports, seed, time.monotonic() - began))
-    return min(99, bad)
+    lost = workbenches(seed, faults, arguments.database)
+    if reports:
+        say("", table(reports), "", summary(reports, seed, time.monotonic() - began))
+    return min(99, bad + len(lost))
+
+
+def workbenches(seed: int, faults: Mapping[str, Fault], database: str) -> Sequence[Finding]:
+    """Sit in front of workbenches on a platform of their own; return what they have lost."""
+    if why := find_level().reason:
+        say(f"No workbenches: no sandbox can be built here: {why}")
+        return []
+    with running_fleet(database, slots=SLOTS) as fleet:
+        lost = play_workbenches(fleet, faults, seed)
+    struck = sum(name in faults for name in FAULTS)
+    say(f"{WORKBENCHES} workbenches, {struck} faults: {len(lost)} shells lost", *lost)
+    return lost
 
 
 def tell(report: Report) -> None:

@@ -71,6 +71,8 @@ class Fleet:
     """`postgresql` or `sqlite`"""
     is_root: bool
     """Nodes have networks and disks of their own."""
+    slots: int = 2
+    """CPU slots of each node."""
     children: dict[str, Child] = field(default_factory=dict)
     nodes: dict[str, NodeHouse] = field(default_factory=dict)
     held_down: set[str] = field(default_factory=set)
@@ -295,7 +297,7 @@ class Fleet:
                 "TRAINYARD_REDIS_URL": f"redis://{host}:{broker.port}/0",
                 "TRAINYARD_DATA": str(folder),
                 "TRAINYARD_POLL_S": POLL_S,
-                "TRAINYARD_SLOTS": "2",
+                "TRAINYARD_SLOTS": str(self.slots),
                 "TRAINYARD_ENROL_TOKEN": answer.json()["token"],
                 "TRAINYARD_BOOT_ID": f"{name}-1",
             },
@@ -305,11 +307,13 @@ class Fleet:
 
 
 @contextmanager
-def running_fleet(kind: str, *, is_root: bool = os.geteuid() == 0) -> Iterator[Fleet]:
+def running_fleet(
+    kind: str, *, is_root: bool = os.geteuid() == 0, slots: int = 2
+) -> Iterator[Fleet]:
     """A fleet with two ready nodes; everything it started is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ty-ch-", dir="/tmp"))  # short: it holds sockets
     folder.chmod(0o755)
-    fleet = Fleet(folder, kind, is_root)
+    fleet = Fleet(folder, kind, is_root, slots)
     try:
         fleet.start()
         yield fleet

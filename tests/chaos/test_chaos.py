@@ -13,6 +13,8 @@ from tests.chaos.counting import overlaps
 from tests.chaos.faults import faults_for
 from tests.chaos.fleet import running_fleet
 from tests.chaos.table import table
+from tests.chaos.workbenches import SLOTS, play_workbenches
+from worker.scripts.sandbox import find_level
 
 FAULTS = sorted(faults_for("postgresql", is_root=True))
 
@@ -55,3 +57,11 @@ def test_a_few_rounds_lose_and_double_nothing(kind: str) -> None:
         for number in range(4):
             report = play(fleet, plan_round(2026, number, sorted(faults)), faults)
             assert report.is_good, report
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(find_level().level is None, reason="no sandbox can be built here")
+def test_twenty_workbenches_on_two_nodes_keep_their_shells() -> None:
+    with running_fleet("sqlite", slots=SLOTS) as fleet:
+        assert play_workbenches(fleet, faults_for("sqlite", is_root=fleet.is_root), 2026) == []
