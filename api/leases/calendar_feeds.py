@@ -133,6 +133,16 @@ def _calendar(session: Session, feed: CalendarFeed) -> Calendar:
     return calendar
 
 
+def calendar_of(session: Session, lease: Lease) -> Calendar:
+    """Return a calendar with one lease, as its owner sees it."""
+    calendar = Calendar()
+    calendar.add("prodid", "-//Trainyard//leases//EN")
+    calendar.add("version", "2.0")
+    name = session.get_one(Node, lease.node_id).name
+    calendar.add_component(_event(lease, name, own=True))
+    return calendar
+
+
 def _event(lease: Lease, node_name: str, *, own: bool) -> Event:
     event = Event()
     event.add("uid", f"{lease.id}@trainyard")

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Query, Response
 
 from api.leases import booking
 from api.leases.availability import availability as availability_of
+from api.leases.calendar_feeds import calendar_of
 from api.leases.clock_times import moment_of
-from api.leases.lease_views import LEASES_WITH_CONTEXT, lease_views, show_lease
+from api.leases.lease_views import LEASES_WITH_CONTEXT, find_lease, lease_views, show_lease
 from api.leases.openings import Openings
 from api.leases.schemas import (
     AvailabilityView,
@@ -143,6 +144,24 @@ def get_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Lea
     """Return a lease and the jobs that run in it."""
     with process.read() as session:
         return show_lease(session, lease_id, person)
+
+
+@router.get(
+    "/{lease_id}/calendar",
+    summary="One lease as a calendar file",
+    response_class=Response,
+    responses={200: {"content": {"text/calendar": {"schema": {"type": "string"}}}}},
+)
+def download_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """Return a lease as iCalendar, in UTC, to add to one's own calendar. It does not follow later
+    changes; a calendar feed does."""
+    with process.read() as session:
+        calendar = calendar_of(session, find_lease(session, lease_id, person))
+    return Response(
+        calendar.to_ical(),
+        media_type="text/calendar",
+        headers={"Content-Disposition": f'attachment; filename="{lease_id}.ics"'},
+    )
 
 
 @router.patch("/{lease_id}", summary="Change a lease")

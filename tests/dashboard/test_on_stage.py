@@ -638,6 +638,48 @@ def test_a_click_asks_and_a_button_books_and_the_lease_is_extended_and_given_bac
     mine.wait_for(state="detached")
 
 
+def test_a_day_is_chosen_before_an_hour_and_work_follows_the_booking(
+    stage: Stage, page: Page
+) -> None:
+    on_day(page, 5)
+    page.get_by_label("Length").select_option("1")
+    page.click("[data-any] button")
+    starts = page.locator("[data-any-found] li")
+    wait_for(lambda: starts.count() > 1, what="the starts")
+    assert "for 1 h" in starts.first.inner_text()
+    starts.nth(1).get_by_role("button").click()
+    page.locator("[data-book-now]:not([disabled])", has_text="Book 1 h").click()
+    answer = page.locator("[data-lease-answer]")
+    answer.get_by_text("Booked:").wait_for()
+    with page.expect_download() as download:
+        answer.get_by_text("Add to my calendar").click()
+    text = Path(download.value.path()).read_text()
+    assert "BEGIN:VEVENT" in text
+    lease = download.value.suggested_filename.removesuffix(".ics")
+    answer.get_by_text("Run a job in it").click()
+    page.wait_for_url(f"**/jobs/new?lease={lease}")
+    chosen = page.locator("[data-field=lease]")
+    assert chosen.input_value() == lease
+    page.goto("/calendar")
+    page.click(f"[data-own={lease}] summary")
+    page.click(f"[data-release={lease}]")
+    page.locator("[data-lease-answer]", has_text="Lease released").wait_for()
+
+
+def test_on_a_phone_the_booking_form_is_where_the_thumb_is(stage: Stage, page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    on_day(page, 5)
+    page.locator("[data-lane=south-01] .cell").nth(8).click()
+    page.locator("[data-verdict] .verdict").wait_for()
+    box = page.locator("[data-book]").bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] == 844, "a sheet at the foot"
+    assert box["y"] > 150
+    assert page.locator("[data-book-now]").is_visible()
+    page.click("[data-book-close]")
+    assert page.locator("[data-book-form]").is_hidden()
+
+
 def test_hours_are_dragged_and_chosen_by_keys(stage: Stage, page: Page) -> None:
     on_day(page, 5)
     cells = page.locator("[data-lane=south-01] .cell")

@@ -5,6 +5,7 @@ import { ask } from "../api.js";
 import { find } from "../elements.js";
 import { Live } from "../live.js";
 import { asked, reads, ring, SPREAD_MS } from "../looks.js";
+import { drawAny } from "./any_start.js";
 import { choose, judgeAgain } from "./booking.js";
 import { drawDay } from "./day.js";
 import { drawLanes } from "./lanes.js";
@@ -40,6 +41,7 @@ let cameBackAt = -Infinity;
 function drawGrids() {
   drawWeek();
   drawDay();
+  drawAny();
 }
 
 /** @param {() => void} [part] */

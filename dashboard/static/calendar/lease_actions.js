@@ -1,13 +1,13 @@
 // Actions on leases and on places in the waitlist. The answer is shown at once.
 import { ask } from "../api.js";
-import { find, say } from "../elements.js";
+import { find, make, say } from "../elements.js";
 import { asked, ring } from "../looks.js";
 import { announce } from "../page.js";
 import { clock } from "../times.js";
 import { block, choose, cleared } from "./booking.js";
 import { drawDay } from "./day.js";
 import { blockWords } from "./hours.js";
-import { drawOwn, dropWait, keepLease, keepWait, shareOf } from "./own.js";
+import { drawOwn, dropWait, keepLease, keepWait, shareOf, workLinks } from "./own.js";
 import { iso, shown } from "./shown.js";
 import { drawWeek } from "./week.js";
 
@@ -23,13 +23,17 @@ const TOLD_WITHIN_MS = 3000;
  * @param {Element} button
  * @param {() => Promise<Result>} work
  * @param {(answer: Result) => string} done
+ * @param {(answer: Result) => HTMLElement[]} [next] links to what one does then
  */
-export async function act(button, work, done) {
+export async function act(button, work, done, next = () => []) {
   const place = find("lease-answer");
   button.setAttribute("aria-busy", "true");
   try {
     const answer = await asked(work);
     say(place, "good", done(answer), []);
+    const links = make("div", { class: "row" });
+    links.append(...next(answer));
+    place.querySelector(".verdict > div").append(links);
     announce(done(answer));
     drawWeek();
     drawDay();
@@ -66,6 +70,7 @@ find("book-now").addEventListener("click", (event) =>
       return lease;
     },
     booked,
+    workLinks,
   ),
 );
 
@@ -80,6 +85,7 @@ find("swap-now").addEventListener("click", (event) =>
       return lease;
     },
     (lease) => `Swapped. ${booked(lease)}`,
+    workLinks,
   ),
 );
 
@@ -102,6 +108,11 @@ find("wait-now").addEventListener("click", (event) =>
       `You are on the waitlist for ${made.node}: hours that become free are held for you, and you get a notice.`,
   ),
 );
+
+find("book-close").addEventListener("click", () => {
+  cleared();
+  drawDay();
+});
 
 find("book-hours").addEventListener("change", (event) => {
   shown.wanted = Number(event.target.value);

@@ -88,6 +88,20 @@ function drawLeases() {
   find("swap-box").hidden = find("swap-now").hidden = !swappable.length;
 }
 
+/**
+ * What one does next with a lease that has been booked.
+ * @param {{ id: string }} lease
+ */
+export const workLinks = ({ id }) => [
+  make("a", { class: "btn small", href: `/jobs/new?lease=${id}`, text: "Run a job in it" }),
+  make("a", {
+    class: "btn small",
+    href: `/v1/leases/${id}/calendar`,
+    download: "",
+    text: "Add to my calendar",
+  }),
+];
+
 /** @param {OwnLease} lease */
 function leaseRow(lease) {
   const row = make("li", { class: "own-lease", "data-own": lease.id, tabindex: "-1" });
@@ -119,6 +133,7 @@ function leaseRow(lease) {
         "data-extend": lease.id,
         text: "1 h more",
       }),
+      ...workLinks(lease),
     );
     const menu = make("details", { class: "menu confirm" });
     const inner = make("div");

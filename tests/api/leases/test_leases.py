@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from threading import Barrier
 
 import pytest
+from icalendar import Calendar
 from sqlalchemy import func, select
 
 from core.base.clock import utc_now
@@ -195,3 +196,16 @@ def test_of_32_clients_that_book_one_hour_one_wins(settings: ApiSettings) -> Non
         with world.database.read() as session:
             assert session.scalar(select(func.count()).select_from(Lease)) == 1
             assert session.scalar(select(func.count()).select_from(Occupancy)) == 1
+
+
+def test_a_lease_is_added_to_ones_own_calendar_and_to_nobody_elses(world: World) -> None:
+    start = (utc_now() + timedelta(hours=3)).replace(minute=0, second=0, microsecond=0)
+    body = {"node": "box", "start": start.isoformat(), "hours": 2}
+    lease = world.ann.post("/v1/leases", json=body).json()
+    answer = world.ann.get(f"/v1/leases/{lease['id']}/calendar")
+    assert answer.headers["content-type"].startswith("text/calendar")
+    [event] = Calendar.from_ical(answer.text).walk("VEVENT")
+    assert event["dtstart"].dt == start
+    assert event["dtend"].dt == datetime.fromisoformat(lease["usable_end"])
+    assert "box" in event["summary"]
+    assert world.bob.get(f"/v1/leases/{lease['id']}/calendar").status_code == 404
