@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, CursorResult, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from core.notices import job_news
 from core.reasons import Code
 from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobState, sources
 from core.tables.jobs import Attempt, Event, Job
@@ -65,6 +66,9 @@ def advance(
         set_committed_value(row, name, value)
     if not isinstance(row, Attempt):
         mark(session, Topic.CALENDAR)  # it shows the nodes, and the jobs in one's leases
+    if isinstance(row, Job):
+        state = JobState(to)
+        job_news.tell_owner(session, row, state, reason_code=reason_code, message=message, now=now)
     _append(session, row, before, to, now, reason_code, message, actor)
     return True
 

@@ -34,6 +34,14 @@ class NoticeKind(StrEnum):
     """Job cut by its wall time, or the rest of the agenda cut by the end of its lease."""
     TEST = "test"
     STORAGE_NEARLY_FULL = "storage_nearly_full"
+    JOB_SUCCEEDED = "job_succeeded"
+    JOB_FAILED = "job_failed"
+    JOB_HELD = "job_held"
+    """Job that is paused because it was stopped too often before a first checkpoint."""
+
+
+JOB_NEWS = frozenset({NoticeKind.JOB_SUCCEEDED, NoticeKind.JOB_FAILED, NoticeKind.JOB_HELD})
+"""Kinds that a person gets only after choosing a channel for them."""
 
 
 def notify(

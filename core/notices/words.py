@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from core.notices.notices import NoticeKind
+from core.notices.notices import JOB_NEWS, NoticeKind
 from core.tables.notices import Notice
 
 TITLES: dict[str, str] = {
@@ -24,6 +24,9 @@ TITLES: dict[str, str] = {
     NoticeKind.AGENDA_LATE: "Your agenda will not end in time",
     NoticeKind.AGENDA_CUT: "A job of your agenda was stopped early",
     NoticeKind.STORAGE_NEARLY_FULL: "Your storage is nearly full",
+    NoticeKind.JOB_SUCCEEDED: "Your job has succeeded",
+    NoticeKind.JOB_FAILED: "Your job has failed",
+    NoticeKind.JOB_HELD: "Your job is held",
     NoticeKind.TEST: "This is a test",
 }
 LABELS = {"hold_start": "from", "hold_end": "node is free at", "usable_end": "jobs stop at"}
@@ -45,6 +48,8 @@ def write(notices: Sequence[Notice], *, name: str, zone: ZoneInfo, url: str) -> 
         if len(notices) > 1:
             parts.append(f"* {moment(notice.created_at, zone)}: {title(notice.kind)}")
         parts.append(body(notice, zone))
+        if url and notice.kind in JOB_NEWS:
+            parts.append(f"  {url}/jobs/{notice.subject}")
     closing = f"Times are in the time zone {zone.key}."
     if url:
         closing += f" Choose your notices and how they reach you: {url}/account"
