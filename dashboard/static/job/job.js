@@ -80,6 +80,7 @@ function takeEvent(event) {
 reads("metrics", async (way) => {
   const found = await askIfThere(`${address}/metrics?resolution=${RESOLUTION}&rank=0`, way);
   if (!found) return;
+  known.isRead = true;
   series.replace(found);
   draw();
   ring(["ranks"]);

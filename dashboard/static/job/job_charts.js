@@ -148,11 +148,12 @@ export function part(chart) {
 export function drawCharts() {
   readPhases();
   for (const chart of charts) {
-    // What has no data takes no room.
-    if (chart.figure.dataset.chart) chart.figure.hidden = !chart.hasData;
+    // What has no data takes no room, once that is known: until then nothing jumps.
+    if (chart.figure.dataset.chart && (chart.hasData || known.isRead))
+      chart.figure.hidden = !chart.hasData;
     chart.draw();
   }
-  noPoints.hidden = charts.some((chart) => chart.hasData);
+  noPoints.hidden = !known.isRead || charts.some((chart) => chart.hasData);
 }
 
 // There are no more steps to come.

@@ -13,6 +13,7 @@ export const known = {
   /** @type {JobView} */
   job: read("job-document"),
   saves: checkpoints.map((one) => Date.parse(one.created_at)),
+  isRead: false, // true once the stored points have been read
   /** @type {number | null} */
   runningSince: null, // when the present attempt began to run, from the newest event that says so
 };

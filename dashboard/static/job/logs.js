@@ -2,6 +2,7 @@
 // names.
 import { ask } from "../api.js";
 import { count } from "../formats.js";
+import { ring } from "../looks.js";
 import { announce } from "../page.js";
 import { isError, isNoise, isWarning, makeFold, makeRow, nameOf } from "./log_row.js";
 import { LogSearch } from "./log_search.js";
@@ -11,6 +12,7 @@ import { openTabOf } from "./tabs.js";
 /** @import { LogLine } from "trainyard-api" */
 
 const TAIL = 500;
+const AGAIN_MS = 3000; // after a reading that failed
 const MOST = 3000; // lines on the page; older ones are dropped from its top
 
 export class Logs {
@@ -32,6 +34,7 @@ export class Logs {
     /** @type {LogLine[]} */
     this.waiting = []; // live lines that came while a page was being read
     this.isReading = false;
+    this.trouble = ""; // why the last reading failed
     this.isDetached = false; // lines between those shown and the newest are missing
     this.typing = 0;
     this.round = 0; // of reading: only the newest is shown
@@ -105,13 +108,15 @@ export class Logs {
       this.list.replaceChildren();
       this.seen.clear();
       this.isDetached = page.has_more;
+      this.trouble = "";
       for (const rank of page.ranks) this.offer(rank);
       this.append(page.lines);
       this.find("earlier").hidden = page.lines.length < TAIL;
     } catch (error) {
       if (round !== this.round) return;
+      this.trouble = error.message;
       if (way) throw error;
-      this.find("empty").textContent = `The logs could not be read. ${error.message}`;
+      if (error.isForNow) ring(["logs"], { after: AGAIN_MS });
     } finally {
       if (round === this.round) {
         this.isReading = false;
@@ -191,15 +196,19 @@ export class Logs {
     const shown = this.list.querySelectorAll("li[data-line]").length;
     this.find("empty").hidden = shown > 0;
     if (!shown)
-      this.find("empty").textContent = this.isFiltered()
-        ? "No line matches."
-        : "The job has printed nothing yet.";
+      this.find("empty").textContent = this.trouble
+        ? `The logs could not be read. ${this.trouble}`
+        : this.isFiltered()
+          ? "No line matches."
+          : "The job has printed nothing yet.";
     const words = `${count(shown)} ${shown === 1 ? "line" : "lines"}`;
     this.find("count").textContent = !shown
       ? ""
-      : this.isDetached
-        ? `${words}, not the newest`
-        : words;
+      : this.trouble
+        ? `${words}; the others could not be read`
+        : this.isDetached
+          ? `${words}, not the newest`
+          : words;
   }
 
   /** @param {LogLine} line */
