@@ -23,7 +23,7 @@ SETTLES_S = 6.0  # until this machine's own node is ready, so that it can be dra
 
 @dataclass
 class Watched:
-    """What the viewers have seen."""
+    """Openings and lags that the viewers have seen."""
 
     begun_at: float = field(default_factory=time.monotonic)
     opened_s: list[float] = field(default_factory=list)
