@@ -1,5 +1,6 @@
 """The guides, followed: an instructor by the commands of the page, from an empty machine to the
-file of grades, and a student in Chromium, from the link to the report, by clicks alone. Timed."""
+file of grades, and a student in Chromium, from the mailed invitation to the report, by clicks
+alone. Timed."""
 
 import json
 import os
@@ -17,6 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 from tests import chromium
 from tests.dashboard.conftest import FLAGS
 from tests.running import Running, running_platform, wait_for
+from tests.scheduler.sinks import MailServer, mail_server
 
 pytestmark = [pytest.mark.gloo, pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -24,12 +26,23 @@ ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "instructor.md"
 BLOCK = re.compile(r"^( *)```sh(?P<kind> \w+)?\n(?P<lines>.*?)^\1```$", re.MULTILINE | re.DOTALL)
 FIRST_DAY = "--first-day 2027-01-25"
-STUDENT, PASSWORD = "student-01", "correct horse battery"
+STUDENT, PASSWORD = "student-03", "correct horse battery"
 
 
 @pytest.fixture(scope="module")
-def platform() -> Iterator[Running]:
-    with running_platform() as platform:
+def mail() -> Iterator[MailServer]:
+    with mail_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def platform(mail: MailServer) -> Iterator[Running]:
+    server = {
+        "TRAINYARD_SMTP_HOST": "127.0.0.1",
+        "TRAINYARD_SMTP_PORT": str(mail.port),
+        "TRAINYARD_SMTP_SECURITY": "none",
+    }
+    with running_platform(server) as platform:
         yield platform
 
 
@@ -100,7 +113,7 @@ class Instructor:
 
 
 def test_the_guides_lead_from_an_empty_machine_to_the_grades(
-    platform: Running, page: Page, tmp_path: Path
+    platform: Running, page: Page, mail: MailServer, tmp_path: Path
 ) -> None:
     begun = time.monotonic()
     instructor = Instructor(platform, tmp_path)
@@ -112,10 +125,15 @@ def test_the_guides_lead_from_an_empty_machine_to_the_grades(
     assert "students" in instructor.follow("5. Will it be enough?", first_day=day)
     assert "/login?link=" in instructor.follow("6. Try it", first_day=day)
     assert "/new-password?secret=" in instructor.follow("7. Send the links", first_day=day)
+    links = (tmp_path / "links.csv").read_text().split()
+    assert [line.split(",")[0] for line in links[1:]] == ["student-01", "student-02"]
     handed_out = time.monotonic()
 
-    links = dict(line.split(",") for line in (tmp_path / "links.csv").read_text().split())
-    walk(page, links[STUDENT])
+    wait_for(lambda: bool(mail.mails), what="the invitation", within_s=30)
+    assert mail.mails[0]["To"] == "student-03@example.org"
+    link = re.search(r"http\S+/invite\?secret=\S+", mail.mails[0].get_content())
+    assert link is not None
+    walk(page, link[0])
     handed_in = time.monotonic()
 
     assert STUDENT in instructor.follow("On the day", first_day=day)
@@ -131,8 +149,9 @@ def test_the_guides_lead_from_an_empty_machine_to_the_grades(
 
 
 def walk(page: Page, link: str) -> None:
-    """From the link to the report that is handed in, by clicks."""
+    """From the invitation to the report that is handed in, by clicks."""
     page.goto(link)
+    page.fill("#name", STUDENT)
     page.fill("#password", PASSWORD)
     page.click("button[type=submit]")
     page.click("nav[aria-label=Main] a:has-text('Courses')")

@@ -172,3 +172,21 @@ def test_what_is_in_the_way_of_a_node_is_listed(server: FakeServer, run: Run) ->
     assert f"gpt-ddp of ada ({d.JOB_ID}) runs on this-machine." in shown.stdout
     assert d.LEASE["id"] in shown.stdout
     assert run("admin", "maintenance", "begin", "this-machine").exit_code == 0
+
+
+def test_links_are_mailed_in_place_of_being_shown(
+    server: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    server.answer("POST /v1/invites", as_json(d.INVITE_MADE, 201))
+    sent = as_json({"message": "It is on its way."}, 202)
+    server.answer(f"POST /v1/invites/{d.INVITE_MADE['id']}/letter", sent)
+    server.answer("POST /v1/users/ann/password-letter", sent)
+    invited = run("admin", "invite", "--email", "cy@example.org", "--mail")
+    assert (invited.exit_code, d.INVITE_MADE["url"] in invited.output) == (0, False)
+    assert "An invitation is on its way" in invited.stdout
+    told = run("admin", "password-link", "ann", "--mail")
+    assert told.stdout.strip() == "A link to set a password is on its way to ann."
+    server.answer("POST /v1/users/import", as_json(d.IMPORT))
+    (tmp_path / "people.csv").write_text("name\nann\n")
+    assert run("admin", "import", str(tmp_path / "people.csv"), "--mail").exit_code == 0
+    assert json.loads(server.of("POST /v1/users/import")[0].body)["mail"] is True
