@@ -15,6 +15,16 @@ from dashboard.sentences import change_words
 from dashboard.viewer import ApiProblem, Viewer
 
 TEMPLATES = Path(__file__).parent / "templates"
+# Page of the manual about each section, and its subject.
+MANUAL = {
+    "jobs": ("training", "jobs"),
+    "calendar": ("leases", "leases"),
+    "nodes": ("gpus", "nodes"),
+    "datasets": ("data", "data"),
+    "courses": ("courses", "courses"),
+    "workbenches": ("workbench", "workbenches"),
+    "admin": ("admin", "administration"),
+}
 # style-src-attr: positions in tracks and bars come as custom properties in style attributes.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
@@ -84,7 +94,10 @@ def _environment() -> Environment:
         unit=lambda number, unit: _with_unit((number, unit)),
     )
     environment.globals.update(
-        percent=formats.percent, static=static_files.address, change_words=change_words
+        manual=MANUAL,
+        percent=formats.percent,
+        static=static_files.address,
+        change_words=change_words,
     )
     return environment
 

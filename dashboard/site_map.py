@@ -75,6 +75,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("GET", "/jobs/{job_id}/lead", job.lead),
     ("GET", "/jobs/{job_id}/events", job.events),
     ("GET", "/jobs/{job_id}/history", job.history),
+    ("POST", "/jobs/{job_id}/again", submission.again),
     ("POST", "/jobs/{job_id}/{action:str}", job.act),
     ("GET", "/programs/new", new_program.show),
     ("POST", "/programs/new", new_program.submit),

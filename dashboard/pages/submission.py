@@ -3,6 +3,8 @@
 import asyncio
 import json
 import secrets
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
@@ -63,8 +65,7 @@ async def form(viewer: Viewer) -> Response:
     if clone:
         job = await viewer.get(Job, f"/v1/jobs/{quote(clone, safe='')}")
         if "script" in job.spec:
-            context = {"me": await viewer.me(), "section": "jobs", "job": job}
-            return render("clone_program.html", context)
+            return await _program(viewer, job, _program_fields(job), None)
         text = _text_of(job)
     if lease := viewer.query("lease"):
         text = spec_yaml(merged(read_yaml(text), {"lease": lease}))
@@ -99,6 +100,64 @@ async def submit(viewer: Viewer) -> Response:
             raise
         return await _page(viewer, text, chosen="", clone="", refused=refused)
     return redirect(f"/jobs/{decode(Job, answer.json()).id}")
+
+
+async def again(viewer: Viewer) -> Response:
+    """Run a program's code again, with what was changed about it."""
+    form = await viewer.form()
+    path = f"/v1/jobs/{viewer.part('job_id')}"
+    job = await viewer.get(Job, path)
+    ranks = form.get("ranks", "")
+    try:
+        changes: dict[str, object] = {
+            "name": form.get("name", ""),
+            "script": {"arguments": shlex.split(form.get("arguments", ""))},
+            "resources": {
+                "ranks_per_node": int(ranks) if ranks.isdecimal() else ranks,
+                "wall_time": form.get("wall_time", ""),
+            },
+        }
+    except ValueError as error:  # a quote that is not closed
+        return await _program(viewer, job, form, f"Arguments: {error}.")
+    if form.get("lease"):
+        changes["lease"] = form["lease"]
+    key = form.get("key") or _new_key()
+    try:
+        answer = await viewer.call("POST", f"{path}/clone", json=changes, idempotency_key=key)
+    except ApiProblem as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _program(viewer, job, form, refused)
+    return redirect(f"/jobs/{decode(Job, answer.json()).id}")
+
+
+def _program_fields(job: Job) -> dict[str, str]:
+    resources = job.spec["resources"]
+    return {
+        "name": job.name,
+        "arguments": shlex.join(job.spec["script"]["arguments"]),
+        "ranks": str(resources["ranks_per_node"]),
+        "wall_time": str(resources["wall_time"]),
+    }
+
+
+async def _program(
+    viewer: Viewer, job: Job, form: Mapping[str, str], refused: ApiProblem | str | None
+) -> Response:
+    me, (leases, _) = await asyncio.gather(
+        viewer.me(), viewer.page(Lease, "/v1/leases", {"state": ["booked", "active"]})
+    )
+    reasons = [("", refused)] if isinstance(refused, str) else refused.reasons if refused else []
+    context = {
+        "me": me,
+        "section": "jobs",
+        "job": job,
+        "form": form,
+        "reasons": reasons,
+        "leases": [(lease.id, lease_words(lease)) for lease in leases if lease.kind == "booked"],
+        "key": _new_key(),
+    }
+    return render("clone_program.html", context, status=422 if reasons else 200)
 
 
 async def _rewritten(viewer: Viewer, sent: dict[str, str]) -> str | None:

@@ -1,5 +1,6 @@
 """What every page shows and holds, over documents of every state."""
 
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -776,11 +777,26 @@ def test_a_scripts_page_shows_what_it_runs(api: FakeApi, page: TestClient) -> No
     assert f"/v1/jobs/{shown.id}/code" in text
     assert "lab/rows" in text
     assert f'title="{rows.sha256}"' in text
-    # The form knows recipes only, and says so rather than show one that is empty.
+    # Its code runs again, with what is changed about it.
     text = page.get(f"/jobs/new?clone={shown.id}").text
-    assert "A program is submitted by the command line" in text
-    assert f"trainyard clone {shown.id}" in text
-    assert "trainyard submit --script train.py --launcher torchrun --ranks 2" in text
+    assert 'value="--lr &#39;&lt;b&gt;1&lt;/b&gt;&#39;"' in text
+    form = {"name": "mine-2", "arguments": "--lr '2 e'", "ranks": "2", "wall_time": "30min"}
+    api.put(f"/v1/jobs/{shown.id}/clone", job(id="job_new"), method="POST")
+    answer = page.post(f"/jobs/{shown.id}/again", data={**form, "key": "k"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/job_new")
+    call = api.sent("POST", f"/v1/jobs/{shown.id}/clone")
+    assert json.loads(call.body) == {
+        "name": "mine-2",
+        "script": {"arguments": ["--lr", "2 e"]},
+        "resources": {"ranks_per_node": 2, "wall_time": "30min"},
+    }
+    api.put(f"/v1/jobs/{shown.id}/clone", refusal(422, "Too many ranks."), method="POST")
+    answer = page.post(f"/jobs/{shown.id}/again", data=form)
+    assert answer.status_code == 422
+    assert "Too many ranks." in answer.text
+    assert 'value="30min"' in answer.text
+    answer = page.post(f"/jobs/{shown.id}/again", data={**form, "arguments": "'"})
+    assert "Arguments: No closing quotation." in answer.text
     assert "data-spec" not in text
 
 
