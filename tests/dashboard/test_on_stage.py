@@ -785,6 +785,14 @@ def test_what_is_taken_can_be_waited_for_and_the_calendar_subscribed_to(
     page.locator("[aria-label='Calendar feeds']").wait_for(state="detached")
 
 
+def test_a_lease_on_a_node_that_takes_no_work_says_so(stage: Stage, chrome: Chrome) -> None:
+    theirs = opened(stage, chrome, "student-17")
+    page = next(theirs)
+    page.goto("/calendar")
+    page.locator("[data-mine]", has_text="cpu-01 is draining").wait_for()
+    theirs.close()
+
+
 def test_days_have_23_24_or_25_hours(page: Page) -> None:
     page.goto("/calendar")
     found = page.evaluate(

@@ -4,7 +4,7 @@ import { find, make } from "../elements.js";
 import { clock, day, distance } from "../times.js";
 import { gpusWords } from "./fill.js";
 import { blockWords } from "./hours.js";
-import { GRACE_MS, shown, viewer } from "./shown.js";
+import { board, GRACE_MS, shown, viewer } from "./shown.js";
 
 /** @import { LeaseView, OfferView, WaitView } from "trainyard-api" */
 /** @import { OwnLease } from "./shown.js" */
@@ -121,6 +121,16 @@ function leaseRow(lease) {
     const one = lease.slots.length === 1;
     words.append(
       make("div", { class: "sub", text: `${one ? "GPU" : "GPUs"} ${lease.slots.join(", ")}` }),
+    );
+  }
+  if (board.isKnown && !board.isBookable(lease.node)) {
+    const state = board.state(lease.node);
+    words.append(
+      make("div", {
+        class: "glyph sub",
+        "data-state": "warn",
+        text: `${lease.node} is ${state}: jobs may not start in it`,
+      }),
     );
   }
   row.append(words);

@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.studies.schemas import ComparisonView
+from core.states import JobState
 from dashboard.pages.comparison import differing_first, labels_of
 from tests.dashboard.fake_api import FakeApi, attempt, certificate, job, refusal, spec
 
@@ -87,3 +88,13 @@ def test_two_to_six_jobs_can_be_compared(page: TestClient, count: int) -> None:
 def test_the_selection_of_the_list_becomes_the_address(page: TestClient) -> None:
     answer = page.post("/jobs/compare", data={"job": [A, B]})
     assert (answer.status_code, answer.headers["location"]) == (303, ADDRESS)
+
+
+def test_a_job_that_has_not_run_wins_no_row(two: FakeApi, page: TestClient) -> None:
+    two.put(f"/v1/jobs/{B}/comparison", against())
+    two.show(job(id=B, name="gpt-fsdp", state=JobState.QUEUED, started_at=None), attempts=[])
+    text = page.get(ADDRESS).text
+    row = text[text.index("whole run so far") :].partition("</tr>")[0]
+    assert row.count("<td") == 2
+    assert row.count("data-v") == 1
+    assert '<td class="num">\u2013</td>' in row
