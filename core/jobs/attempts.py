@@ -172,11 +172,19 @@ def _is_workbench(job: Job) -> bool:
     return isinstance(stored_spec(job.spec), WorkbenchJobSpec)
 
 
-def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: str) -> None:
+def run(
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    *,
+    now: datetime,
+    actor: str,
+    message: str | None = None,
+) -> None:
     """Mark the attempt and its job as running, once the attempt has made its first step, or its
-    workbench can be entered."""
+    workbench can be entered, or its sandbox is held."""
     lock(session, job)
-    message = "The workbench is open." if _is_workbench(job) else "Training."
+    message = message or ("The workbench is open." if _is_workbench(job) else "Training.")
     if attempt.state is AttemptState.ASSIGNED:
         start(session, attempt, now=now, actor=actor)
     advance(
@@ -217,7 +225,8 @@ def hold_sandbox(
     It stays live until the hold is over, so its slots stay its own. `why` is a sentence for the
     owner.
     """
-    run(session, job, attempt, now=now, actor=actor)
+    failed = "The program has failed, and its sandbox can be entered."
+    run(session, job, attempt, now=now, actor=actor, message=failed)
     if attempt.held_until is not None or attempt.state is not AttemptState.RUNNING:
         return
     attempt.held_until, attempt.held_outcome = until, outcome

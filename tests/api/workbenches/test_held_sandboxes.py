@@ -62,6 +62,9 @@ def test_its_job_runs_until_then_and_says_why_it_has_failed(world: World, job: s
     [order] = say(world, job, phase="running", held=HELD)["attempts"]
     assert order["hold_on_failure_s"] == 1800
     assert 29 * 60 < order["deadlines"]["stop_in_s"] <= 30 * 60
+    told = [one["message"] for one in world.ann.get(f"/v1/jobs/{job}/events").json()["data"]]
+    assert told[-1] == found["reason"]
+    assert "Training." not in told
     [listed] = world.ann.get("/v1/workbenches").json()["data"]
     assert (listed["id"], listed["kind"], listed["is_held"]) == (job, "terminal", True)
     assert listed["can_be_entered"] is True
