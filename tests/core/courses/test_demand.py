@@ -149,6 +149,7 @@ def test_nights_are_left_out_and_a_policy_without_alternatives_asks_for_one_bloc
     assert found.loads[0].booked_hours >= 16
 
 
+@pytest.mark.slow
 def test_the_course_of_the_example_is_short_of_late_hours() -> None:
     found = outlook(_course("soft"), seeds=1)
     assert 0.5 < found.whole < 0.95
