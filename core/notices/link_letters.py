@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, delete, or_, select
 from sqlalchemy.orm import Session
 
 from core.base.secret_text import digest, new_secret
@@ -20,6 +20,9 @@ from core.tables.people import Invite, Link, User
 
 APART = timedelta(minutes=10)
 """Least time between two letters that somebody unknown asks for to one address."""
+
+KEPT = timedelta(days=30)
+"""Time for which a letter that is done can be looked up: addresses are not kept for ever."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ def post(
     now: datetime,
     invite_id: str | None = None,
 ) -> None:
-    """Put a letter on its way."""
+    """Put a letter on its way, and forget those that were done long ago."""
+    session.execute(delete(LinkLetter).where(LinkLetter.done, LinkLetter.created_at < now - KEPT))
     session.add(
         LinkLetter(
             kind=kind,

@@ -174,3 +174,12 @@ def test_two_senders_never_hold_one_letter(database: Database) -> None:
         assert not session.scalars(select(LinkLetter)).one().done
         link_letters.settle(session, second, "", now=later)
         assert session.scalars(select(LinkLetter)).one().done
+
+
+def test_addresses_are_not_kept_for_ever(database: Database, mail: MailServer) -> None:
+    post(database, LetterKind.PASSWORD, "nobody@example.org")
+    sender(database, mail).look()
+    with database.write() as session:
+        session.execute(update(LinkLetter).values(created_at=utc_now() - 31 * DAY))
+    post(database, LetterKind.PASSWORD, "somebody@example.org")
+    assert [row.address for row in rows(database)] == ["somebody@example.org"]
