@@ -50,7 +50,7 @@ def test_hours_are_free_from_the_next_one_that_leaves_room_for_cleaning_43_44(
     settled = of_release(SIX, freed_from=found, rules=COURSE, by="ann")
     assert settled.counts
     if freed == SIX:
-        assert settled.message.endswith("No whole hour of it is left to give back.")
+        assert settled.message.endswith("No whole hour of it is left to refund.")
         assert not settled.refund_if_rebooked
     else:
         assert (settled.forfeited_end, settled.refund_if_rebooked) == (SIX, True)

@@ -54,7 +54,7 @@ def test_every_switch_of_the_course_policy_reads_too() -> None:
     ("old", "new", "words"),
     [
         ('["01:00", "07:00"]', "[01:00, 07:00]", ["Line ", '"01:00"', "quotes"]),
-        ('["01:00", "07:00"]', "[100, 700]", ["bands.overnight.local", "line", "string"]),
+        ('["01:00", "07:00"]', "[100, 700]", ["bands.overnight.local", "line", "must be text"]),
         ('["01:00", "07:00"]', '["1:00", "7:00"]', ["bands.overnight.local", "line"]),
         ('["01:00", "07:00"]', '["07:00", "07:00"]', ["bands.overnight.local", "ends when"]),
         ("America/New_York ", "Amerika/New_York ", ["policy.zone", "IANA"]),
