@@ -1,6 +1,13 @@
 """The job specs of `examples/`, to start a new job from."""
 
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
+
+import yaml
+
+from dashboard.formats import counted
+from trainyard.views import Node
 
 # Beside this package in a checkout, in a wheel and in the image.
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -44,6 +51,32 @@ def grouped_examples() -> dict[str, list[tuple[str, str]]]:
         group: [(name, lesson_of(texts[name])) for name in names if name in texts]
         for group, names in groups.items()
     }
+
+
+def lacking(nodes: Iterable[Node]) -> dict[str, str]:
+    """Map each example that no class of these nodes can run to what it needs: `needs 8 slots of a
+    node`."""
+    sizes: dict[str, list[int]] = {}
+    for node in nodes:
+        sizes.setdefault(node.node_class, []).append(node.hardware.slots)
+    found = {}
+    for name, (num_nodes, ranks) in _demands().items():
+        if any(len(slots) >= num_nodes and min(slots) >= ranks for slots in sizes.values()):
+            continue
+        words = f"needs {counted(ranks, 'slot')} of a node"
+        found[name] = words if num_nodes == 1 else f"{words}, on {num_nodes} nodes"
+    return found
+
+
+@lru_cache(maxsize=1)  # the files are part of the release
+def _demands() -> dict[str, tuple[int, int]]:
+    """Nodes of each example, and the slots that it needs on each of them."""
+    found = {}
+    for name, text in read_examples().items():
+        resources = yaml.load(text, Loader=yaml.CSafeLoader).get("resources", {})
+        ranks = resources.get("ranks_per_node", 1)
+        found[name] = (resources.get("nodes", 1), ranks if isinstance(ranks, int) else 1)
+    return found
 
 
 def lesson_of(text: str) -> str:

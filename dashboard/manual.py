@@ -13,7 +13,8 @@ from markupsafe import Markup
 PLACES = (Path(__file__).parent / "docs", Path(__file__).parent.parent / "docs")
 LEFT_OUT = ("decisions", "benchmarks", "scaling")  # of the list: for developers
 NAME = re.compile(r"^[a-z0-9-]+(/[a-zA-Z0-9-]+)?$")
-_READER = MarkdownIt("commonmark", {"html": False}).enable("table")
+# html: anchors in the files, which are part of the release and nobody else's text.
+_READER = MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from dashboard.examples import FIRST, grouped_examples, lesson_of, read_examples
+from dashboard.examples import FIRST, grouped_examples, lacking, lesson_of, read_examples
 from dashboard.rendering import redirect, render
 from dashboard.sentences import lease_words, spec_yaml
 from dashboard.spec_form import (
@@ -231,6 +231,7 @@ async def _page(
         "section": "jobs",
         "text": text,
         "examples": grouped_examples(),
+        "lacking": lacking(nodes),
         "lesson": lesson_of(read_examples().get(chosen or FIRST, "")) if not clone else "",
         "chosen": chosen,
         "clone": clone,
