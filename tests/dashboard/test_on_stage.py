@@ -660,6 +660,11 @@ def test_a_day_is_chosen_before_an_hour_and_work_follows_the_booking(
     page.wait_for_url(f"**/jobs/new?lease={lease}")
     chosen = page.locator("[data-field=lease]")
     assert chosen.input_value() == lease
+    on_day(page, 5)
+    page.click("[data-any] button")  # ada has as many open leases as she may
+    refused = page.locator("[data-any-found] li")
+    wait_for(lambda: "open leases" in refused.first.inner_text(), what="the reason")
+    assert refused.count() == 1
     page.goto("/calendar")
     page.click(f"[data-own={lease}] summary")
     page.click(f"[data-release={lease}]")

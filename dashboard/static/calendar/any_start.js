@@ -24,9 +24,10 @@ export function drawAny() {
 }
 
 /**
- * Starts of blocks of so many hours on the shown day, the earliest first.
+ * Starts of blocks of so many hours on the shown day, the earliest first; and why there is none,
+ * if all are refused for one reason.
  * @param {number} length
- * @returns {Promise<{ node: string, at: number }[]>}
+ * @returns {Promise<{ starts: { node: string, at: number }[], why: string }>}
  */
 async function startsOf(length) {
   const hours = hoursOf(shown.day);
@@ -38,12 +39,16 @@ async function startsOf(length) {
   ]);
   const found = await ask(`/v1/leases/availability?${query}`);
   const wanted = nodes().map((node) => node.name);
-  return found.hours.flatMap((hour) => {
+  const reasons = new Set(
+    found.hours.flatMap((hour) => hour.taken.map((one) => one.message).filter(Boolean)),
+  );
+  const starts = found.hours.flatMap((hour) => {
     const refused = new Set(hour.taken.filter((one) => one.message).map((one) => one.node));
     return wanted
       .filter((node) => !refused.has(node) && hour.nodes.includes(node))
       .map((node) => ({ node, at: Date.parse(hour.start) }));
   });
+  return { starts, why: reasons.size === 1 ? [...reasons][0] : "" };
 }
 
 find("any").addEventListener("submit", async (event) => {
@@ -52,10 +57,11 @@ find("any").addEventListener("submit", async (event) => {
   const length = Number(find("any-hours").value);
   list.setAttribute("aria-busy", "true");
   try {
-    const starts = await asked(() => startsOf(length));
+    const { starts, why } = await asked(() => startsOf(length));
     const words = starts.length
       ? `${starts.length === 1 ? "1 start" : `${starts.length} starts`} for ${length} h`
-      : `No node is free for ${length} h on ${day(shown.day)}. Try another day, or fewer hours.`;
+      : why ||
+        `No block of ${length} h can start on ${day(shown.day)}. Try another day, or fewer hours.`;
     list.replaceChildren(
       make("li", { class: "sub", text: words }),
       ...starts.slice(0, MOST).map(({ node, at }) => {
