@@ -104,7 +104,7 @@ def test_what_cannot_be_planned_says_why(
 
 def test_a_wrong_field_is_named_with_its_line() -> None:
     text = "name: x\nmodel: {name: gpt, layers: 0, width: 64, heads: 4}\n"
-    with pytest.raises(ValueError, match=r"model\.layers \(line 2\): .*greater than or equal to 1"):
+    with pytest.raises(ValueError, match=r"model\.layers \(line 2\): must be at least 1, not 0"):
         plan_offline(text, node_class="cpu", gpus_per_node=1, nodes=1, model=None)
 
 
