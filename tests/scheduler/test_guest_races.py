@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -18,6 +19,11 @@ from core.states import LIVE_ATTEMPT, AttemptState, LeaseState
 from core.tables.jobs import Attempt, AttemptPart
 from core.tables.kinds import LeaseKind, Role, Scope
 from core.tables.leases import Lease
+from scheduler.cycle import run_cycle
+from scheduler.leases.offers import WaitlistMemory
+from scheduler.leases.walk_ins import Refusals
+from scheduler.queue.fitting import Fitting
+from scheduler.reaper import Holiday
 from tests.core.holds import OVERBOOKED
 from tests.scheduler.test_guests import OPEN, STRICT, go
 from tests.scheduler.world import World, at
@@ -53,7 +59,15 @@ def test_a_node_has_one_holder_and_what_runs_on_it_is_in_its_lease(world: World)
             block = Block(nodes=[name], start=at(12), hours=1)
             booking.book(session, BOB, block, now=world.now)
 
-    works: list[Callable[[], object]] = [world.cycle, world.cycle]
+    # A scheduler of its own, as another process has: what one remembers is not for two threads.
+    other = replace(
+        world.scheduler,
+        fitting=Fitting(),
+        holiday=Holiday(),
+        refusals=Refusals(),
+        line=WaitlistMemory(),
+    )
+    works: list[Callable[[], object]] = [world.cycle, partial(run_cycle, other, world.now)]
     works += [partial(book, name) for name in names]
     works += [partial(world.job, user="ada", lease=lease) for lease in hosts.values()]
     gate = threading.Barrier(len(works))

@@ -25,7 +25,7 @@ BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
     ("wrong type", {"model": {"layers": "four"}}, "model.layers", "four"),
     ("number as text", {"training": {"steps": "400"}}, "training.steps", "400"),
     ("fraction", {"training": {"steps": 1.5}}, "training.steps", "1.5"),
-    ("too large", {"model": {"layers": 5000}}, "model.layers", "1024"),
+    ("too large", {"model": {"layers": 5000}}, "model.layers", "1,024"),
     ("zero", {"training": {"steps": 0}}, "training.steps", "1"),
     (
         "world size",
@@ -59,7 +59,7 @@ BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
     ("control", {"name": "a\x1b[2J"}, "name", "x1b"),
     ("newline", {"name": "a\nb"}, "name", "a"),
     ("half a pair", {"name": "a\ud800"}, "name", "ud800"),
-    ("own script", {"script": "train.py"}, "script", "Script"),
+    ("own script", {"script": "train.py"}, "script", "group of fields"),
     ("own command", {"command": ["true"]}, "command", "--script FILE"),
 ]
 
