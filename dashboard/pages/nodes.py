@@ -13,7 +13,7 @@ from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.sentences import nodes_sentence
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
-from trainyard.views import GpuReading, InTheWay, Node, Slot, Telemetry
+from trainyard.views import GpuReading, InTheWay, Job, Me, Node, Slot, Telemetry
 
 # What staff may do, by a node's state; the API has the last word.
 ACTS = {
@@ -32,6 +32,7 @@ WORDS = {
 }
 ACTIONS = tuple(WORDS)
 ANSWERED = (403, 404, 409, 422)
+LIVE = ("starting", "running", "stopping")
 LIMIT = 200
 BUSY_PCT = 5  # per cent; a GPU below it does nothing
 
@@ -98,6 +99,7 @@ async def _context(viewer: Viewer) -> dict[str, object]:
     )
     return {
         **_summary(nodes),
+        "names": await _names(viewer, me, nodes),
         "refused": None,
         "said": said_to(viewer),
         "asks": set(NODE_ACTS),
@@ -117,6 +119,17 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "sentence": nodes_sentence(nodes),
         "silent": [node for node in nodes if node.unreachable_since is not None],
     }
+
+
+async def _names(viewer: Viewer, me: Me, nodes: list[Node]) -> Mapping[str, str]:
+    """Map id -> name of the jobs on these nodes that the viewer may see."""
+    if not any(node.jobs for node in nodes):
+        return {}
+    asked: dict[str, str | int | list[str] | None] = {"state": [*LIVE], "limit": LIMIT}
+    if me.user.role != "user":
+        asked["user"] = "all"
+    jobs, _ = await viewer.page(Job, "/v1/jobs", asked)
+    return {job.id: job.name for job in jobs}
 
 
 def unfit(node: Node) -> list[Mapping[str, object]]:

@@ -222,6 +222,19 @@ def test_a_loss_to_reach_is_typed_and_the_times_follow(stage: Stage, page: Page)
     assert legend.inner_text().startswith("GPU-hours")
 
 
+def test_two_jobs_are_selected_and_compared_on_a_phone(stage: Stage, page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/jobs?search=homework&order=name")
+    boxes = page.locator("#rows input[type=checkbox]")
+    for box in (boxes.nth(0), boxes.nth(1)):
+        size = box.bounding_box()
+        assert size is not None
+        assert min(size["width"], size["height"]) >= 24
+        box.check()
+    page.click("[data-compare]")
+    page.wait_for_url("**/jobs/compare?*")
+
+
 def test_any_number_that_the_jobs_log_is_compared(stage: Stage, page: Page) -> None:
     page.goto(address(stage, COMPARED))
     chart = page.locator("[data-chart=metric]")

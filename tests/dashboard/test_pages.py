@@ -531,6 +531,20 @@ def test_nodes_show_use_condition_and_holder(api: FakeApi, page: TestClient) -> 
     assert "/nodes/node_01aaaaaaaaaaaaaaaaaaaaaaaa/drain" in page.get("/nodes").text
 
 
+def test_a_nodes_jobs_have_names_where_the_viewer_may_see_them(
+    api: FakeApi, page: TestClient
+) -> None:
+    mine, other = "job_01aaaaaaaaaaaaaaaaaaaaaaaa", "job_01bbbbbbbbbbbbbbbbbbbbzzzz"
+    api.put(
+        "/v1/nodes", [node(user="ada", jobs=[mine]), node(id="node_2", user="bob", jobs=[other])]
+    )
+    api.put("/v1/jobs", [job(id=mine, name="tune <b>")])
+    text = page.get("/nodes").text
+    assert f'<a href="/jobs/{mine}"><bdi>tune &lt;b&gt;</bdi></a>' in text
+    assert "…bbzzzz</span>" in text
+    assert f"/jobs/{other}" not in text, "it would lead nowhere"
+
+
 def test_a_node_that_is_shared_names_its_people_and_how_it_is_leased(
     api: FakeApi, page: TestClient
 ) -> None:
