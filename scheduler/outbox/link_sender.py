@@ -1,18 +1,14 @@
 """Delivery of letters with links, in a thread of every scheduler process: one letter at a time."""
 
-import threading
-
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from core.base.clock import utc_now
 from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.notices import link_letters
 from core.process import read_only
+from scheduler.outbox.lookout import Lookout
 from scheduler.outbox.mail import NotSent, send_mail
-
-EVERY_S = 2.0
 
 log = structlog.get_logger()
 
@@ -24,24 +20,21 @@ class LinkSender:
     def __init__(self, database: Database, settings: SchedulerSettings) -> None:
         self._database = database
         self._settings = settings
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="letters", daemon=True)
+        self._lookout = Lookout("letters", self.look)
 
     def start(self) -> None:
         """Send in a thread that ends with the process."""
         if self._settings.smtp_host:
-            self._thread.start()
+            self._lookout.start()
 
     def close(self) -> None:
         """Finish the letter in hand, then end; wait 30 seconds at most."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=30)
+        self._lookout.close()
 
     def look(self) -> int:
         """Send until nothing more is due; return the number of letters tried."""
         tried = 0
-        while not self._closed.is_set() and self._send_one():
+        while not self._lookout.closed.is_set() and self._send_one():
             tried += 1
         return tried
 
@@ -66,13 +59,3 @@ class LinkSender:
             link_letters.settle(session, found, error, now=utc_now())
         log.info("letter_sent" if not error else "letter_not_sent", letter=found.letter_id)
         return True
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            try:
-                self.look()
-            except SQLAlchemyError as error:
-                log.warning("letters_wait", error=str(error).splitlines()[0])
-            except Exception:
-                log.exception("letters_wait")
-            self._closed.wait(EVERY_S)

@@ -3,13 +3,11 @@
 Followers send too: a claim on each notice, not leadership, keeps two from sending the same one.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from core.base.clock import utc_now
 from core.base.settings import SchedulerSettings
@@ -21,10 +19,10 @@ from core.notices.notices import NoticeKind
 from core.notices.words import write
 from core.process import read_only
 from core.tables.kinds import Channel
+from scheduler.outbox.lookout import EVERY_S, Lookout
 from scheduler.outbox.mail import NotSent, send_mail
 from scheduler.outbox.webhooks import post
 
-EVERY_S = 2.0
 # Parcels sent at a time, counted per channel: a mail server that hangs delays no webhook.
 LANES = {(Channel.MAIL, Channel.DIGEST): 4, (Channel.WEBHOOK,): 8}
 
@@ -37,18 +35,16 @@ class NoticeSender:
     def __init__(self, database: Database, settings: SchedulerSettings) -> None:
         self._database = database
         self._settings = settings
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+        self._lookout = Lookout("notices", self.look)
         self._threads = ThreadPoolExecutor(sum(LANES.values()), "send")
 
     def start(self) -> None:
         """Send in a thread that ends with the process."""
-        self._thread.start()
+        self._lookout.start()
 
     def close(self) -> None:
         """Finish the parcels in hand, then end; wait 30 seconds at most."""
-        self._closed.set()
-        self._thread.join(timeout=30)
+        self._lookout.close()
         self._threads.shutdown(wait=False)
 
     def look(self) -> int:
@@ -56,7 +52,7 @@ class NoticeSender:
         in_hand: dict[Future[str], Parcel] = {}
         tried = 0
         while True:
-            if not self._closed.is_set():
+            if not self._lookout.closed.is_set():
                 for parcel in self._take(Counter(parcel.channel for parcel in in_hand.values())):
                     in_hand[self._threads.submit(self._deliver, parcel)] = parcel
             if not in_hand:
@@ -133,13 +129,3 @@ class NoticeSender:
         send_mail(
             self._settings, to=parcel.to, letter=letter, message_id=f"{parcel.channel}-{first}"
         )
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            try:
-                self.look()
-            except SQLAlchemyError as error:
-                log.warning("notices_wait", error=str(error).splitlines()[0])
-            except Exception:
-                log.exception("notices_wait")
-            self._closed.wait(EVERY_S)
