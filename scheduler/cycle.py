@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 import structlog
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, load_only
+from sqlalchemy.orm import Session
 
 from core.agendas.turns import Turn
 from core.base import tracing
@@ -34,7 +34,7 @@ from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
-from core.transitions import advance, explain, note
+from core.transitions import Explanation, advance, explain, note
 from core.wire.messages import Fabric, Rendezvous
 from scheduler import reaper
 from scheduler.leadership import LeadershipClaim
@@ -51,6 +51,7 @@ from scheduler.queue.ordering import UserShare, next_first
 from scheduler.queue.parts import walk_in_slots
 from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide, leases_of
 from scheduler.queue.sentences import WaitingReason, node_names, reason_for
+from scheduler.queue.telling import JobReason, worth_telling
 from scheduler.snapshot import Snapshot, WaitingJob, take_snapshot
 
 ACTOR = "scheduler"
@@ -80,6 +81,8 @@ class Scheduler:
     fitting: Fitting = field(default_factory=Fitting)
     holiday: reaper.Holiday = field(default_factory=reaper.Holiday)
     refusals: walk_ins.Refusals = field(default_factory=walk_ins.Refusals)
+    told_at: dict[str, datetime] = field(default_factory=dict)
+    """Map job id -> time at which the reason for its waiting was last written."""
     waitlist_looked_at: datetime | None = None
     line: offers.WaitlistMemory = field(default_factory=offers.WaitlistMemory)
     agendas_looked_at: datetime | None = None
@@ -87,14 +90,6 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         self.timekeeper = Timekeeper(self.database)
-
-
-@dataclass(frozen=True)
-class JobReason:
-    """A waiting job and the reason that its owner is told."""
-
-    job: WaitingJob
-    reason: WaitingReason
 
 
 class Overtaken(Exception):
@@ -155,7 +150,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     scheduler.dispatcher.tell_viewers(started)
     scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     scheduler.dispatcher.ring_again(world)
-    tell(scheduler, waiting)  # 8. why the others wait: their owners see this sentence
+    tell(scheduler, waiting, now)  # 8. why the others wait: their owners see this sentence
     tell_of_agendas(scheduler, now)  # 9. notices about agendas that will not end in time
     return started
 
@@ -618,36 +613,20 @@ def rendezvous(
     )
 
 
-def tell(scheduler: Scheduler, waiting: Sequence[JobReason]) -> int:
-    """Store every reason that has changed and wake its viewers; return the number changed."""
-    news = [told for told in waiting if told.job.told != told.reason]
-    changed: list[str] = []
+def tell(scheduler: Scheduler, waiting: Sequence[JobReason], now: datetime) -> int:
+    """Store every changed reason that is worth it and wake its viewers; return their number."""
+    news = worth_telling(waiting, scheduler.told_at, now)
     for chunk in in_chunks(news, TOLD_AT_ONCE):
         with scheduler.leadership.write() as session:
-            rows = waiting_rows(session, [told.job.id for told in chunk])
-            for told in chunk:
-                row = rows.get(told.job.id)
-                if row is not None and explain(
-                    session,
-                    row,
-                    reason_code=told.reason.code,
-                    message=told.reason.message,
-                    predicted_start=told.reason.predicted_start,
-                ):
-                    changed.append(row.id)
-    scheduler.dispatcher.tell_viewers(changed)
-    return len(changed)
-
-
-def waiting_rows(session: Session, job_ids: Sequence[str]) -> dict[str, Job]:
-    """Return those of these jobs that still wait, by id, without their long columns."""
-    columns = (Job.state, Job.epoch, Job.reason_code, Job.reason, Job.predicted_start)
-    rows = session.scalars(
-        select(Job)
-        .where(Job.id.in_(job_ids), Job.state == JobState.QUEUED)
-        .options(load_only(*columns))
-    )
-    return {row.id: row for row in rows}
+            explain(
+                session,
+                [Explanation(one.job.id, one.job.epoch, *one.reason) for one in chunk],
+            )
+    told = {one.job.id: now for one in news}
+    kept = {one.job.id: scheduler.told_at.get(one.job.id) for one in waiting}
+    scheduler.told_at = {job_id: at for job_id, at in kept.items() if at is not None} | told
+    scheduler.dispatcher.tell_viewers(told)
+    return len(told)
 
 
 def in_chunks(items: Sequence[JobReason], size: int) -> Iterable[Sequence[JobReason]]:

@@ -36,6 +36,9 @@ RelativePath = Annotated[
 ]
 
 
+BEAT_AFTER = "Beat-After"
+"""Header of the answer to a heartbeat: seconds until the API wants the next one. It is no field of
+`Orders`, because older workers refuse unknown fields."""
 ADAPTER = r"[A-Za-z0-9_]+(:[0-9]+)?"  # of RDMA, with its port
 
 

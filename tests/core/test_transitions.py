@@ -10,9 +10,10 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
 from core.database.database import Database
+from core.reasons import ReasonCode
 from core.states import JobState, LeaseState, NodeState
 from core.tables.jobs import Event, Job
-from core.transitions import advance, explain, say
+from core.transitions import Explanation, advance, explain, say
 from tests.core.people import NOW, add_job, add_node, add_user
 
 pytestmark = pytest.mark.race
@@ -102,20 +103,30 @@ def test_a_state_that_the_enum_does_not_know_is_refused_by_the_database(
         session.connection().exec_driver_sql(f"UPDATE jobs SET state = 'zzz' WHERE id = '{job_id}'")
 
 
-def test_a_sentence_is_written_once_and_only_where_it_still_holds(database: Database) -> None:
+def test_sentences_are_written_together_and_only_where_they_still_hold(database: Database) -> None:
     soon = NOW + timedelta(minutes=5)
     with database.write() as session:
-        job = add_job(session, add_user(session))
-        told = {"reason_code": "queue", "message": "Waits.", "predicted_start": soon}
-        assert explain(session, job, **told)  # type: ignore[arg-type]
-        assert not explain(session, job, **told)  # type: ignore[arg-type]
-        assert (job.reason, job.predicted_start) == ("Waits.", soon)
-        session.execute(
-            update(Job).values(state="paused").execution_options(synchronize_session=False)
-        )
-        assert not explain(session, job, reason_code="other", message="Waits on.")
-        session.refresh(job)
-        assert job.reason == "Waits."
+        owner = add_user(session)
+        ids = [add_job(session, owner).id for _ in range(4)]
+        paused, moved_on = ids[2:]
+        session.execute(update(Job).where(Job.id == paused).values(state=JobState.PAUSED))
+        session.execute(update(Job).where(Job.id == moved_on).values(epoch=1))
+        told = [
+            Explanation(ids[0], 0, ReasonCode.QUEUE, "Waits for two.", soon),
+            Explanation(ids[1], 0, ReasonCode.NODE_BUSY, "Waits for a node."),
+            Explanation(paused, 0, ReasonCode.QUEUE, "Waits."),
+            Explanation(moved_on, 0, ReasonCode.QUEUE, "Waits."),
+        ]
+        explain(session, told)
+        explain(session, [])
+        jobs = {job.id: job for job in session.scalars(select(Job))}
+        found = [(jobs[id].reason_code, jobs[id].reason, jobs[id].predicted_start) for id in ids]
+        assert found[:2] == [
+            (ReasonCode.QUEUE, "Waits for two.", soon),
+            (ReasonCode.NODE_BUSY, "Waits for a node.", None),
+        ]
+        assert "Waits." not in [reason for _, reason, _ in found]
+        assert events_of(session, ids[0]) == events_of(session, ids[1])
 
 
 def test_what_is_said_of_a_node_changes_no_state_and_adds_no_event(database: Database) -> None:

@@ -13,8 +13,8 @@ import pytest
 from api.watching import feed, waiting_jobs
 from api.watching.hub import Hub
 from core.base.settings import ApiSettings
-from core.tables.jobs import Job
-from core.transitions import explain
+from core.reasons import NamedCode
+from core.transitions import Explanation, explain
 from tests.api.conftest import World, running_world
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
 
@@ -199,9 +199,7 @@ def test_a_job_that_only_changes_its_reason_is_told(world: World) -> None:
 
     def change() -> None:
         with world.database.write() as session:
-            explain(
-                session, session.get_one(Job, job_id), reason_code="busy", message="Node is busy."
-            )
+            explain(session, [Explanation(job_id, 0, NamedCode("busy"), "Node is busy.")])
 
     async def scene() -> Viewer:
         viewer = Viewer(world.process.service(Hub), job_id)
@@ -241,8 +239,7 @@ def test_a_job_that_waits_is_read_again_only_when_it_has_changed(
 
     def change() -> None:
         with world.database.write() as session:
-            job = session.get_one(Job, job_ids[0])
-            explain(session, job, reason_code="busy", message="Node is busy.")
+            explain(session, [Explanation(job_ids[0], 0, NamedCode("busy"), "Node is busy.")])
 
     async def scene() -> None:
         viewers = [Viewer(hub, job_id) for job_id in job_ids]
