@@ -56,6 +56,7 @@ from api.nodes import routes as nodes
 from api.nodes import routes_files as node_files
 from api.nodes import routes_protocol as node_protocol
 from api.nodes import routes_workspaces as node_workspaces
+from api.nodes.pace import NodeCount
 from api.people import routes as users
 from api.people import routes_grants as grants
 from api.people import routes_imports as imports
@@ -192,6 +193,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         Submissions(),
         Openings(),
         Forecasts(),
+        NodeCount(),
     ]
     if settings.oidc_issuer:
         services.append(Provider(settings))

@@ -203,7 +203,7 @@ class Agent:
         heartbeat = self.heartbeat(seen, observed)
         sent_at = boot_s()
         try:
-            orders = self.client.heartbeat(heartbeat)
+            orders, pause_s = self.client.heartbeat(heartbeat)
         except Unreachable as error:
             if not self.is_cut_off:
                 log.warning("api_unreachable", error=str(error)[:300])
@@ -218,7 +218,7 @@ class Agent:
             self.api_is_back()
         self.follow(seen, orders, sent_at=sent_at)
         self.actor.fetch_ahead(orders.fetch_ahead, orders.build_ahead)
-        return self.poll_s
+        return max(self.poll_s, pause_s)
 
     def heartbeat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> Heartbeat:
         """Return all that this node observes. Kills processes of attempts that have ended."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from core.base import tracing
 from core.wire.messages import (
+    BEAT_AFTER,
     ArtifactReport,
     CheckpointReport,
     Enrolled,
@@ -36,6 +37,7 @@ TIMEOUT = httpx2.Timeout(15.0, connect=3.0)
 FILE_TIMEOUT = httpx2.Timeout(120.0, connect=3.0)
 CHUNK_BYTES = 1 << 20
 TEMPORARY = (408, 425, 429)
+LONGEST_PAUSE_S = 60.0  # a pause that the API asks for; a proxy may have garbled its header
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -77,8 +79,11 @@ class ApiClient:
     def enrol(self, enrolment: Enrolment) -> Enrolled:
         return self._post("/v1/node/enrol", enrolment, Enrolled)
 
-    def heartbeat(self, heartbeat: Heartbeat) -> Orders:
-        return self._post("/v1/node/heartbeat", heartbeat, Orders)
+    def heartbeat(self, heartbeat: Heartbeat) -> tuple[Orders, float]:
+        """Return the API's orders, and the seconds until it wants the next heartbeat."""
+        path = "/v1/node/heartbeat"
+        answer = self._send("POST", path, heartbeat)
+        return _read(path, answer, Orders), _pause_s(answer)
 
     def get_secrets(self, job_id: str, epoch: int) -> Secrets:
         """Return the secrets of a script in a live attempt of this node."""
@@ -163,11 +168,7 @@ class ApiClient:
         fsync_directory(target.parent)
 
     def _post(self, path: str, message: BaseModel, kind: type[Answer]) -> Answer:
-        answer = self._send("POST", path, message)
-        try:
-            return kind.model_validate_json(answer.content)
-        except ValidationError as error:
-            raise Unreachable(f"{path}: answer is not a valid {kind.__name__}: {error}") from error
+        return _read(path, self._send("POST", path, message), kind)
 
     def _send(self, method: str, path: str, message: BaseModel) -> httpx2.Response:
         return self._request(
@@ -193,6 +194,22 @@ class ApiClient:
 def trusted() -> ssl.SSLContext:
     """Return the trusted certificates, read once per process: reading them takes 40 ms."""
     return httpx2.create_ssl_context()
+
+
+def _read(path: str, answer: httpx2.Response, kind: type[Answer]) -> Answer:
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError as error:
+        raise Unreachable(f"{path}: answer is not a valid {kind.__name__}: {error}") from error
+
+
+def _pause_s(answer: httpx2.Response) -> float:
+    """Return the value of `Beat-After`, LONGEST_PAUSE_S at most; 0 if it is missing or no time."""
+    try:
+        told = float(answer.headers.get(BEAT_AFTER, "0"))
+    except ValueError:
+        return 0.0
+    return min(told, LONGEST_PAUSE_S) if told > 0 else 0.0
 
 
 def _require_success(answer: httpx2.Response) -> None:

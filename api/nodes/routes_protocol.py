@@ -7,11 +7,13 @@ was given up and replaced by a newer one.
 from fastapi import APIRouter, Response
 
 from api.nodes import proofs, reports
+from api.nodes.pace import NodeCount, pause_s
 from api.records import metric_store
 from api.web.auth import NodeOnly, Public
 from api.web.process import ProcessDep
 from core.base.clock import utc_now
 from core.wire.messages import (
+    BEAT_AFTER,
     ArtifactReport,
     CheckpointReport,
     Enrolled,
@@ -40,7 +42,11 @@ def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
     summary="Report observed attempts and get desired ones",
 )
 def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
-    """Take in the full observed state of the node; return the full desired state."""
+    """Take in the full observed state of the node; return the full desired state.
+
+    The header `Beat-After` says how many seconds after this heartbeat the next one is wanted, if
+    the node has no news.
+    """
     now = utc_now()
     finished, orders = process.transact_first(
         reports.beat, message, node, quota=process.settings.workspace_quota, now=now
@@ -48,7 +54,13 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     for job_id, attempt_id in finished:  # apart: merging a long curve takes a while
         process.transact(reports.merge_curve, job_id, attempt_id)
     without = None if orders.unread else {"unread"}
-    return Response(orders.model_dump_json(exclude=without), media_type="application/json")
+    number = process.service(NodeCount).get(process.database)
+    wait_s = pause_s(number, process.settings.unreachable_after_s)
+    return Response(
+        orders.model_dump_json(exclude=without),
+        media_type="application/json",
+        headers={BEAT_AFTER: f"{wait_s:.2f}"},
+    )
 
 
 @router.post("/metrics", summary="Send lines of metrics.jsonl")

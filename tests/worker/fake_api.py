@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
 from core.wire.messages import (
+    BEAT_AFTER,
     ArtifactReport,
     AttemptRef,
     CheckpointReport,
@@ -64,6 +65,7 @@ class FakeApi:
         self.artifacts: dict[Key, list[FileRef]] = {}
         self.snapshots: dict[Key, list[SnapshotReport]] = {}
         self.workspace_full = ""
+        self.beat_after = ""
         self.enrolments: list[Enrolment] = []
         self.down = False
         self.lose_answers = False
@@ -264,6 +266,8 @@ class FakeApi:
                     return
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
+                if api.beat_after and self.path == "/v1/node/heartbeat":
+                    self.send_header(BEAT_AFTER, api.beat_after)
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(content)

@@ -44,6 +44,24 @@ def test_answers_that_are_lost_on_the_way_double_nothing(api: FakeApi, node: Nod
     assert api.logs[key, 0, "stdout"] == "rank 0 of 2 begins, ümläut\n"
 
 
+def test_a_node_sends_heartbeats_as_slowly_as_the_api_asks_but_news_at_once(
+    api: FakeApi, node: Node
+) -> None:
+    api.beat_after = "30"
+    node.start()
+    api.wait_for(api.last)
+    first = len(api.heartbeats)
+    time.sleep(1.2)  # four polls of the node's own setting
+    assert len(api.heartbeats) == first
+    api.beat_after = "soon"  # no number: the node's own setting holds
+    node.stop()
+    node.start()
+    key = api.order(make_order(steps=5))
+    api.wait_for(lambda: len(api.heartbeats) > first + 2)
+    api.beat_after = "30"
+    assert api.wait_for_exit(key, within_s=20).outcome is Outcome.SUCCEEDED
+
+
 def test_an_attempt_runs_from_end_to_end_with_the_api_away_in_the_middle(
     api: FakeApi, node: Node
 ) -> None:

@@ -1,0 +1,50 @@
+"""Pace of heartbeats on a large cluster: the API says when it wants the next one.
+
+News and doorbells do not wait for it: a node that has something to report, or is rung, sends a
+heartbeat at once.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from sqlalchemy import func, select
+
+from core.database.database import Database
+from core.states import NodeState
+from core.tables.nodes import Node
+
+BEATS_PER_S = 100  # of all nodes together: a third of a core for the API and the database
+MISSED = 3  # heartbeats after which a node counts as unreachable
+COUNTED_EVERY_S = 30.0
+
+
+def pause_s(num_nodes: int, unreachable_after_s: float) -> float:
+    """Return the seconds between two heartbeats of one of so many nodes.
+
+    It is so short that MISSED heartbeats fit into the silence after which a node is unreachable.
+    """
+    return min(num_nodes / BEATS_PER_S, unreachable_after_s / MISSED)
+
+
+class NodeCount:
+    """Number of nodes that report; counted again every COUNTED_EVERY_S. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counted_at: float | None = None
+        self._number = 0
+
+    def get(self, database: Database) -> int:
+        """Return the number, as of a short while ago."""
+        now = self._clock()
+        with self._lock:
+            at = self._counted_at
+            if at is not None and now - at < COUNTED_EVERY_S:
+                return self._number
+            self._counted_at = now  # the others take the last number meanwhile
+        query = select(func.count()).where(Node.state != NodeState.RETIRED)
+        with database.read() as session:
+            self._number = int(session.scalar(query) or 0)
+        return self._number
