@@ -12,9 +12,9 @@ from sqlalchemy import select
 from api.web.credentials import SESSION_IDLE, issue_token
 from api.web.passwords import hash_password
 from benchmarks.course.houses import House
-from benchmarks.course.nodes import FakeNode, inventory
 from benchmarks.course.records import Records
 from benchmarks.course.wire import Line
+from benchmarks.nodes import FakeNode, enrol
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.policy.document import Policy, load
@@ -72,13 +72,23 @@ def gather(
     assistants_named = [f"assistant{number}" for number in range(ASSISTANTS)]
     with house.http() as http:
         pairs = [(n, c) for c, hardware in policy.classes.items() for n in hardware.nodes]
-        enrolled = [_enrolled(house, http, records, policy, *pair) for pair in pairs[:nodes]]
+        enrolled = [
+            enrol(
+                http,
+                Line(house.host, house.port, {}),
+                records,
+                name=name,
+                node_class=node_class,
+                gpus=policy.classes[node_class].gpus,
+            )
+            for name, node_class in pairs[:nodes]
+        ]
         _import(http, students_named, assistants_named)
         headers = {"Content-Type": "application/yaml"}
         http.post("/v1/policies", content=text.encode(), headers=headers).raise_for_status()
     database = Database(house.database_url)
     try:
-        secrets = _signed_in(database, [*students_named, *assistants_named])
+        secrets = signed_in(database, [*students_named, *assistants_named])
     finally:
         database.close()
     return Course(
@@ -87,23 +97,6 @@ def gather(
         assistants=[Person(name, secrets[name]) for name in assistants_named],
         nodes=enrolled,
     )
-
-
-def _enrolled(
-    house: House,
-    http: httpx2.Client,
-    records: Records,
-    policy: Policy,
-    name: str,
-    class_name: str,
-) -> FakeNode:
-    gpus = policy.classes[class_name].gpus
-    wanted = {"name": name, "node_class": class_name}
-    made = http.post("/v1/admin/enrolments", json=wanted).raise_for_status().json()
-    body = {"token": made["token"], "inventory": inventory(name, gpus)}
-    joined = http.post("/v1/node/enrol", json=body).raise_for_status().json()
-    line = Line(house.host, house.port, {})
-    return FakeNode(name, gpus, joined["node_token"], line, records)
 
 
 def _import(
@@ -117,7 +110,7 @@ def _import(
     http.post("/v1/users/import", json={"csv": "\n".join(rows)}).raise_for_status()
 
 
-def _signed_in(database: Database, names: Sequence[str]) -> dict[str, str]:
+def signed_in(database: Database, names: Sequence[str]) -> dict[str, str]:
     """Create a session for each user and return the secrets by name.
 
     All get the same password, which takes a sign-in as long to check as any other.

@@ -15,6 +15,7 @@ import psutil
 
 from core.database.database import Database
 from core.database.schema import upgrade
+from standalone import valkey
 from standalone.children import Child
 from standalone.data_directory import DataDirectory
 from standalone.processes import answers, describe, listen
@@ -36,6 +37,10 @@ class House:
     database_url: str
     roots: dict[str, psutil.Process]
     """Processes, by name, that this process does not restart."""
+    redis_url: str = ""
+    """Address of Valkey."""
+    server: Server | None = None
+    """The database's server; None on SQLite."""
     children: list[Child] = field(default_factory=list)
     """Processes that this process starts again if they end."""
 
@@ -139,6 +144,8 @@ def _on_postgresql() -> Iterator[House]:
             url=described.url,
             token=_first_administrator(described.url, data),
             database_url=server.url,
+            redis_url=valkey.url(data.path),
+            server=server,
             roots={"postgresql": psutil.Process(server.process.pid)},
             children=children,
         )
