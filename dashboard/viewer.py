@@ -4,6 +4,7 @@ Nothing here knows more than a script with the same session would: the viewer's 
 origin and address travel on, the API alone decides, and its refusals become pages.
 """
 
+from collections.abc import Awaitable, Collection
 from json import dumps
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
@@ -15,6 +16,7 @@ from dashboard.inner_calls import Answer, Query, ask
 from trainyard.transport.decoding import View, decode
 from trainyard.views import Me
 
+AnyAnswer = TypeVar("AnyAnswer")
 AnyView = TypeVar("AnyView", bound=View)
 
 # What the API judges a browser's request by.
@@ -103,6 +105,18 @@ class Viewer:
         if answer.is_error:
             raise ApiProblem(answer)
         return answer
+
+    @staticmethod
+    async def or_refusal(
+        asked: Awaitable[AnyAnswer], shown: Collection[int]
+    ) -> AnyAnswer | ApiProblem:
+        """Return the answer, or the refusal if its status is one that the page can show."""
+        try:
+            return await asked
+        except ApiProblem as refused:
+            if refused.status not in shown:
+                raise
+            return refused
 
     async def get(self, kind: type[AnyView], path: str, query: Query | None = None) -> AnyView:
         """One thing."""

@@ -80,7 +80,7 @@ def act_on_node(
     _act(session, node, act, person, reason=reason, now=now)
     bells.scheduler = True
     session.flush()
-    return show_node(session, process, node.id)
+    return show_node(session, process, person, node.id)
 
 
 def in_the_way(session: Session, node_id: str) -> InTheWayView:

@@ -63,4 +63,4 @@ def act_on_slot(
         audit.record(session, person.id, f"slot.{act}", node.id, now=now, name=node.name, slot=slot)
         take_health(session, node, Inventory.model_validate(node.inventory), now=now)
         bells.scheduler = True
-    return show_node(session, process, node.id)
+    return show_node(session, process, person, node.id)

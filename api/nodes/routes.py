@@ -1,5 +1,6 @@
 """/v1/nodes: the machines, their hardware, their users."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from fastapi import APIRouter, Response
@@ -9,6 +10,7 @@ from sqlalchemy.orm import Session
 from api.nodes import proofs
 from api.nodes.schemas import NodeView, ProofDocument, SlotView
 from api.web.auth import SignedIn
+from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
@@ -17,7 +19,7 @@ from core.base.clock import utc_now
 from core.base.errors import NotFound
 from core.leases import node_slots
 from core.states import LIVE_ATTEMPT, NodeState
-from core.tables.jobs import Attempt, AttemptPart
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
@@ -36,7 +38,7 @@ def list_nodes(
     query = _nodes().where(Node.state != NodeState.RETIRED)
     with process.read() as session:
         rows = page(session, query, Node.id, after=after, limit=limit, rising=True)
-        data = [_view(session, process, row) for row in rows]
+        data = [_view(session, process, person, row) for row in rows]
     return Page[NodeView](data=data, has_more=rows.has_more)
 
 
@@ -44,7 +46,7 @@ def list_nodes(
 def get_node(node_id: PlainText, person: SignedIn, process: ProcessDep) -> NodeView:
     """Return a node by id or name."""
     with process.read() as session:
-        return show_node(session, process, node_id)
+        return show_node(session, process, person, node_id)
 
 
 @router.get("/{node_id}/proof", response_model=ProofDocument, summary="Last proof of a node")
@@ -56,13 +58,13 @@ def get_proof(node_id: PlainText, person: SignedIn, process: ProcessDep) -> Resp
     return Response(text, media_type="application/json")
 
 
-def show_node(session: Session, process: Process, node_id: str) -> NodeView:
-    """Return the view of a node, by id or name. Raises NotFound."""
+def show_node(session: Session, process: Process, person: Person, node_id: str) -> NodeView:
+    """Return the view of a node that a person has, by id or name. Raises NotFound."""
     query = _nodes().where(Node.goes_by(node_id))
     row = session.execute(query).first()
     if row is None:
         raise NotFound(f"There is no node {node_id!r}.")
-    return _view(session, process, row)
+    return _view(session, process, person, row)
 
 
 def _nodes() -> Select[Node, NodeClass]:
@@ -70,7 +72,9 @@ def _nodes() -> Select[Node, NodeClass]:
     return select(Node, NodeClass).join(NodeClass, NodeClass.name == Node.class_name)
 
 
-def _view(session: Session, process: Process, row: Row[Node, NodeClass]) -> NodeView:
+def _view(
+    session: Session, process: Process, person: Person, row: Row[Node, NodeClass]
+) -> NodeView:
     node, node_class = row
     now = utc_now()
     jobs, users = _jobs_on(session, node.id), _users_on(session, node.id, now)
@@ -98,8 +102,9 @@ def _view(session: Session, process: Process, row: Row[Node, NodeClass]) -> Node
         proof=proofs.show_last(session, node),
         user=users[0] if users else None,
         users=users,
-        job=jobs[0] if jobs else None,
-        jobs=jobs,
+        job=jobs[0].id if jobs else None,
+        jobs=[job.id for job in jobs],
+        job_names={job.id: job.name for job in jobs if person.is_staff or job.user_id == person.id},
         free_at=_free_at(session, node.id, now),
     )
 
@@ -128,20 +133,20 @@ def _users_on(session: Session, node_id: str, now: datetime) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _jobs_on(session: Session, node_id: str) -> list[str]:
-    """Return the ids of the jobs that have slots of the node, first assigned first."""
-    return list(
-        session.scalars(
-            select(Attempt.job_id)
-            .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
-            .where(
-                AttemptPart.node_id == node_id,
-                AttemptPart.ended_at.is_(None),
-                Attempt.state.in_(LIVE_ATTEMPT),
-            )
-            .order_by(Attempt.assigned_at)
+def _jobs_on(session: Session, node_id: str) -> Sequence[Row[str, str, str]]:
+    """Return id, name and owner's id of the jobs that have slots of the node, first assigned
+    first."""
+    return session.execute(
+        select(Job.id, Job.name, Job.user_id)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        .where(
+            AttemptPart.node_id == node_id,
+            AttemptPart.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
         )
-    )
+        .order_by(Attempt.assigned_at)
+    ).all()
 
 
 def _free_at(session: Session, node_id: str, now: datetime) -> datetime | None:

@@ -107,6 +107,8 @@ class NodeView(View):
     """The first of `jobs`."""
     jobs: list[str]
     """Ids of the jobs that run on the node now."""
+    job_names: dict[str, str] = Field(default={})
+    """Map id -> name of those of `jobs` that you may see: your own, and for staff all."""
     free_at: Moment | None
     """End of the holds that follow each other on the node without a break; null if it is free
     now."""

@@ -1936,6 +1936,8 @@ class Node(View):
     free_at: datetime | None
     """End of the holds that follow each other on the node without a break; null if it is free
     now."""
+    job_names: dict[str, str] = field(default_factory=dict)
+    """Map id -> name of those of `jobs` that you may see: your own, and for staff all."""
     no_sharing: str = ""
     """Reason why not all of them, in a clause; else empty."""
     sharing: str = "none"

@@ -45,12 +45,9 @@ async def make_token(viewer: Viewer) -> Response:
         "scopes": [value for field, value in sent if field == "scope"],
         "expires_in_days": int(days) if days.isdigit() else days,
     }
-    try:
-        answer = await viewer.call("POST", "/v1/tokens", json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused=refused, name=body["name"], scopes=body["scopes"])
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/tokens", json=body), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, refused=answer, name=body["name"], scopes=body["scopes"])
     made = decode(NewToken, answer.json())
     return redirect_saying(viewer, PAGE, token=made.name, secret=made.secret)
 
@@ -92,12 +89,11 @@ async def choose(viewer: Viewer) -> Response:
 async def set_webhook(viewer: Viewer) -> Response:
     """Set the address to which signed notices are posted; the next page shows the secret once."""
     url = (await viewer.form()).get("url", "").strip()
-    try:
-        answer = await viewer.call("PUT", "/v1/me/webhook", json={"url": url})
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused=refused)
+    answer = await viewer.or_refusal(
+        viewer.call("PUT", "/v1/me/webhook", json={"url": url}), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, refused=answer)
     return redirect_saying(viewer, PAGE, hook_secret=str(answer.json()["secret"]))
 
 
@@ -123,12 +119,9 @@ async def send_test(viewer: Viewer) -> Response:
 async def _changed(
     viewer: Viewer, method: str, path: str, body: Mapping[str, object], done: str
 ) -> Response:
-    try:
-        await viewer.call(method, path, json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused=refused)
+    answer = await viewer.or_refusal(viewer.call(method, path, json=body), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, refused=answer)
     return redirect_saying(viewer, PAGE, done=done)
 
 

@@ -135,12 +135,13 @@ async def _read(viewer: Viewer, job_id: str, first: str, now: datetime) -> _JobR
     against, why_not = None, ""
     if job_id != first:
         path = f"/v1/jobs/{viewer.quoted(job_id)}/comparison"
-        try:
-            against = await viewer.get(Comparison, path, {"with": first})
-        except ApiProblem as refused:
-            if refused.status not in NOT_COMPARABLE:
-                raise
-            why_not = refused.detail
+        found = await viewer.or_refusal(
+            viewer.get(Comparison, path, {"with": first}), NOT_COMPARABLE
+        )
+        if isinstance(found, ApiProblem):
+            why_not = found.detail
+        else:
+            against = found
     seconds = sum(
         ((one.ended_at or now) - one.started_at).total_seconds()
         for one in attempts

@@ -20,14 +20,10 @@ async def show(viewer: Viewer) -> Response:
         viewer.me(), viewer.get(Course, f"/v1/courses/{viewer.part('course')}")
     )
     asked = {name: value for name, value in viewer.request.query_params.items() if value.strip()}
-    found, refused = None, None
-    try:
-        path = f"/v1/courses/{viewer.part('course')}/exercises/{viewer.part('exercise')}/forecast"
-        found = await viewer.get(CourseForecast, path, query_of(asked))
-    except ApiProblem as problem:
-        if problem.status not in ANSWERED:
-            raise
-        refused = problem
+    path = f"/v1/courses/{viewer.part('course')}/exercises/{viewer.part('exercise')}/forecast"
+    answer = await viewer.or_refusal(viewer.get(CourseForecast, path, query_of(asked)), ANSWERED)
+    refused = answer if isinstance(answer, ApiProblem) else None
+    found = answer if isinstance(answer, CourseForecast) else None
     name = str(viewer.request.path_params["exercise"])
     in_doubt = [one for one in found.prospects if not one.has_all] if found else []
     context = {

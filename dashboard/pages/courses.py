@@ -52,12 +52,11 @@ async def exercise(viewer: Viewer) -> Response:
 
 async def hand_in(viewer: Viewer) -> Response:
     """Hand in a report of what was started last."""
-    try:
-        await viewer.call("POST", f"{_path(viewer)}/hand-in", json={})
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", f"{_path(viewer)}/hand-in", json={}), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, answer)
     return redirect(f"/courses/{viewer.part('course')}/{viewer.part('exercise')}")
 
 

@@ -1,14 +1,13 @@
 """The texts that jobs can train on. An upload goes from the browser straight to the API."""
 
 import asyncio
-from collections.abc import Sequence
 
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.sent_file import read_sent_file
 from dashboard.viewer import ApiProblem, Viewer
-from trainyard.views import Dataset, DatasetRows, RowPreview, Tokenizer, Upload
+from trainyard.views import Dataset, DatasetRows, Tokenizer, Upload
 
 ANSWERED = (403, 404, 409)
 MOST_UPLOADS = 20  # listed; `trainyard uploads list` has all
@@ -24,23 +23,21 @@ async def upload(viewer: Viewer) -> Response:
     """Keep the one file that a browser without scripts has sent."""
     sent = await read_sent_file(viewer)
     asked = {"name": sent.fields.get("name", ""), "format": sent.fields.get("format", "text")}
-    try:
-        await viewer.call("POST", "/v1/datasets", query=asked, content=sent.content)
-    except ApiProblem as refused:
-        if refused.status not in UPLOAD_ANSWERED:
-            raise
-        return await _page(viewer, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/datasets", query=asked, content=sent.content), UPLOAD_ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, answer)
     return redirect("/datasets")
 
 
 async def delete(viewer: Viewer) -> Response:
     """Remove one of one's own."""
-    try:
-        await viewer.call("DELETE", f"/v1/datasets/{viewer.part('dataset_id')}")
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("DELETE", f"/v1/datasets/{viewer.part('dataset_id')}"), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, answer)
     return redirect("/datasets")
 
 
@@ -50,35 +47,27 @@ async def preview(viewer: Viewer) -> Response:
     me, dataset, (tokenizers, _) = await asyncio.gather(
         viewer.me(), viewer.get(Dataset, path), viewer.page(Tokenizer, "/v1/tokenizers")
     )
-    rows: Sequence[RowPreview] = ()
-    refused: ApiProblem | None = None
-    try:
-        asked = {"tokenizer": tokenizer or "bytes"}
-        rows = (await viewer.get(DatasetRows, f"{path}/rows", asked)).rows
-    except ApiProblem as problem:
-        if problem.status not in (404, 422):
-            raise
-        refused = problem
+    asked = {"tokenizer": tokenizer or "bytes"}
+    answer = await viewer.or_refusal(viewer.get(DatasetRows, f"{path}/rows", asked), (404, 422))
     context = {
         "me": me,
         "section": "datasets",
         "dataset": dataset,
         "tokenizers": tokenizers,
         "tokenizer": tokenizer,
-        "rows": rows,
-        "refused": refused,
+        "rows": answer.rows if isinstance(answer, DatasetRows) else (),
+        "refused": answer if isinstance(answer, ApiProblem) else None,
     }
     return render("dataset.html", context)
 
 
 async def delete_upload(viewer: Viewer) -> Response:
     """Delete an upload that was broken off."""
-    try:
-        await viewer.call("DELETE", f"/v1/uploads/{viewer.part('upload_id')}")
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("DELETE", f"/v1/uploads/{viewer.part('upload_id')}"), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, answer)
     return redirect("/datasets")
 
 

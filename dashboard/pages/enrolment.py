@@ -19,12 +19,11 @@ async def make(viewer: Viewer) -> Response:
     """Make a token; this answer alone shows it."""
     form = {name: value.strip() for name, value in (await viewer.form()).items()}
     body = {name: form[name] for name in ("name", "node_class") if form.get(name)}
-    try:
-        answer = await viewer.call("POST", "/v1/admin/enrolments", json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, form, refused=refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/admin/enrolments", json=body), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, form, refused=answer)
     return await _page(viewer, form, made=decode(Enrolment, answer.json()))
 
 

@@ -16,12 +16,11 @@ async def show(viewer: Viewer) -> Response:
 async def ask(viewer: Viewer) -> Response:
     """Ask for the letter; the answer is the same for every address."""
     email = (await viewer.form()).get("email", "").strip()
-    try:
-        answer = await viewer.call("POST", "/v1/password-letters", json={"email": email})
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        context = {"told": "", "email": email, "refused": refused}
-        return render("forgotten.html", context, status=refused.status)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/password-letters", json={"email": email}), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        context = {"told": "", "email": email, "refused": answer}
+        return render("forgotten.html", context, status=answer.status)
     told = str(answer.json()["message"])
     return render("forgotten.html", {"told": told, "email": "", "refused": None})

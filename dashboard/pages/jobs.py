@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.sentences import FINAL, LIVE, WAITING, jobs_sentence, layout_words, predicted_finish
-from dashboard.viewer import ApiProblem, Viewer
+from dashboard.viewer import Viewer
 from trainyard.views import Job, Me
 
 PAGE = 25
@@ -104,11 +104,9 @@ async def cancel_selected(viewer: Viewer) -> Response:
     for field, job_id in await viewer.form_fields():
         if field != "job":
             continue
-        try:
-            await viewer.call("POST", f"/v1/jobs/{quote(job_id, safe='')}/cancel")
-        except ApiProblem as refused:
-            if refused.status != 409:
-                raise
+        await viewer.or_refusal(
+            viewer.call("POST", f"/v1/jobs/{viewer.quoted(job_id)}/cancel"), (409,)
+        )
     return redirect("/jobs")
 
 

@@ -38,25 +38,24 @@ async def book(viewer: Viewer) -> Response:
     }
     if gpus := fields.get("gpus", ""):
         body["gpus"] = int(gpus) if gpus.isdecimal() else gpus
-    try:
-        answer = await viewer.call(
+    answer = await viewer.or_refusal(
+        viewer.call(
             "POST", "/v1/leases", json=body, idempotency_key=fields.get("key") or _new_key()
-        )
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, fields, refused)
+        ),
+        ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, fields, answer)
     return redirect(f"/leases?booked={decode(Lease, answer.json()).id}")
 
 
 async def cancel(viewer: Viewer) -> Response:
     """Give a booked block up, or end an active one early."""
-    try:
-        await viewer.call("DELETE", f"/v1/leases/{viewer.part('lease_id')}")
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, {}, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("DELETE", f"/v1/leases/{viewer.part('lease_id')}"), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, {}, answer)
     return redirect("/leases")
 
 

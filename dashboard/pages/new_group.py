@@ -25,12 +25,12 @@ async def plan_agenda(viewer: Viewer) -> Response:
     """Show whether all jobs of an agenda fit into the lease; nothing is submitted."""
     form = await viewer.form()
     query = {"lease": form.get("lease", "")}
-    try:
-        answer = await viewer.call(
-            "POST", "/v1/agendas/plan", query=query, yaml=form.get("spec", "")
-        )
-    except ApiProblem as refused:
-        return await _agenda_page(viewer, form, refused=_shown(refused))
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/agendas/plan", query=query, yaml=form.get("spec", "")),
+        ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _agenda_page(viewer, form, refused=answer)
     return await _agenda_page(viewer, form, plan=decode(AgendaPlan, answer.json()))
 
 
@@ -38,16 +38,18 @@ async def submit_agenda(viewer: Viewer) -> Response:
     """Submit all jobs of an agenda, or none."""
     form = await viewer.form()
     query = {"lease": form.get("lease", "")} | ({"anyway": "true"} if "anyway" in form else {})
-    try:
-        answer = await viewer.call(
+    answer = await viewer.or_refusal(
+        viewer.call(
             "POST",
             "/v1/agendas",
             query=query,
             yaml=form.get("spec", ""),
             idempotency_key=form.get("key") or _new_key(),
-        )
-    except ApiProblem as refused:
-        return await _agenda_page(viewer, form, refused=_shown(refused))
+        ),
+        ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _agenda_page(viewer, form, refused=answer)
     return redirect(f"/agendas/{decode(Agenda, answer.json()).id}")
 
 
@@ -63,16 +65,18 @@ async def submit_study(viewer: Viewer) -> Response:
     query = {name: value for name, value in asked.items() if value}
     if form.get("scaling") == "weak":
         query["scaling"] = "weak"
-    try:
-        answer = await viewer.call(
+    answer = await viewer.or_refusal(
+        viewer.call(
             "POST",
             "/v1/studies",
             query=query,
             yaml=form.get("spec", ""),
             idempotency_key=form.get("key") or _new_key(),
-        )
-    except ApiProblem as refused:
-        return await _study_page(viewer, form, refused=_shown(refused))
+        ),
+        ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _study_page(viewer, form, refused=answer)
     return redirect(f"/studies/{decode(Study, answer.json()).id}")
 
 
@@ -109,13 +113,6 @@ async def _study_page(
         "key": _new_key(),
     }
     return render("new_study.html", context, status=refused.status if refused else 200)
-
-
-def _shown(refused: ApiProblem) -> ApiProblem:
-    """Return a refusal that the form itself can show; raise any other."""
-    if refused.status not in ANSWERED:
-        raise refused
-    return refused
 
 
 def _new_key() -> str:

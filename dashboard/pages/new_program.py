@@ -35,15 +35,18 @@ async def submit(viewer: Viewer) -> Response:
         arguments = shlex.split(form.get("arguments", ""))
     except (BadInput, ValueError) as error:
         return await _page(viewer, form, [("text", f"{error}")])
-    try:
-        kept = await viewer.call("POST", "/v1/code", content=packed.content)
-        spec = spec_of(form, decode(Code, kept.json()).sha256, arguments)
-        key = form.get("key") or secrets.token_urlsafe(16)
-        answer = await viewer.call("POST", "/v1/jobs", json=spec, idempotency_key=key)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, form, refused.reasons)
+    kept = await viewer.or_refusal(
+        viewer.call("POST", "/v1/code", content=packed.content), ANSWERED
+    )
+    if isinstance(kept, ApiProblem):
+        return await _page(viewer, form, kept.reasons)
+    spec = spec_of(form, decode(Code, kept.json()).sha256, arguments)
+    key = form.get("key") or secrets.token_urlsafe(16)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/jobs", json=spec, idempotency_key=key), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, form, answer.reasons)
     return redirect(f"/jobs/{decode(Job, answer.json()).id}")
 
 

@@ -13,7 +13,7 @@ from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.sentences import nodes_sentence
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
-from trainyard.views import GpuReading, InTheWay, Job, Me, Node, Slot, Telemetry
+from trainyard.views import GpuReading, InTheWay, Node, Slot, Telemetry
 
 # What staff may do, by a node's state; the API has the last word.
 ACTS = {
@@ -32,7 +32,6 @@ WORDS = {
 }
 ACTIONS = tuple(WORDS)
 ANSWERED = (403, 404, 409, 422)
-LIVE = ("starting", "running", "stopping")
 LIMIT = 200
 BUSY_PCT = 5  # per cent; a GPU below it does nothing
 
@@ -62,15 +61,14 @@ async def act(viewer: Viewer) -> Response:
         return Response("This action does not exist.", status_code=404, media_type="text/plain")
     reason = (await viewer.form()).get("reason", "").strip()
     path = f"/v1/admin/nodes/{viewer.part('node_id')}/{action}"
-    try:
-        answer = await viewer.call("POST", path, json={"reason": reason} if reason else None)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        if action in NODE_ACTS and refused.status in (409, 422):
-            return await _question(viewer, action, refused, reason)
-        context = {**await _context(viewer), "refused": refused}
-        return render("nodes.html", context, status=refused.status)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", path, json={"reason": reason} if reason else None), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        if action in NODE_ACTS and answer.status in (409, 422):
+            return await _question(viewer, action, answer, reason)
+        context = {**await _context(viewer), "refused": answer}
+        return render("nodes.html", context, status=answer.status)
     node = decode(Node, answer.json())
     undo = node.id if "resume" in ACTS.get(node.state, ()) else ""
     return redirect_saying(viewer, "/nodes", done=f"{node.name}: {node.state}", undo=undo)
@@ -99,7 +97,6 @@ async def _context(viewer: Viewer) -> dict[str, object]:
     )
     return {
         **_summary(nodes),
-        "names": await _names(viewer, me, nodes),
         "refused": None,
         "said": said_to(viewer),
         "asks": set(NODE_ACTS),
@@ -119,17 +116,6 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "sentence": nodes_sentence(nodes),
         "silent": [node for node in nodes if node.unreachable_since is not None],
     }
-
-
-async def _names(viewer: Viewer, me: Me, nodes: list[Node]) -> Mapping[str, str]:
-    """Map id -> name of the jobs on these nodes that the viewer may see."""
-    if not any(node.jobs for node in nodes):
-        return {}
-    asked: dict[str, str | int | list[str] | None] = {"state": [*LIVE], "limit": LIMIT}
-    if me.user.role != "user":
-        asked["user"] = "all"
-    jobs, _ = await viewer.page(Job, "/v1/jobs", asked)
-    return {job.id: job.name for job in jobs}
 
 
 def unfit(node: Node) -> list[Mapping[str, object]]:

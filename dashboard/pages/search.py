@@ -1,7 +1,7 @@
 """Search over everything that the viewer may see: jobs, leases, nodes, files, people, pages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -109,11 +109,9 @@ async def _kind(
     """Ask for things of one kind; with `text` those that have it are chosen here."""
     limit = LOOKED_THROUGH if text else SHOWN
     things, _ = await viewer.page(view, path, {**query, "limit": limit})
-    return Kind(word, _first(hit(one) for one in things if _in(text, _words_of(one, hit(one)))))
-
-
-def _first(hits: Iterable[Hit]) -> list[Hit]:
-    return list(islice(hits, SHOWN))
+    hits = ((one, hit(one)) for one in things)
+    matching = (found for one, found in hits if _in(text, _words_of(one, found)))
+    return Kind(word, list(islice(matching, SHOWN)))
 
 
 def _words_of(thing: View, hit: Hit) -> str:

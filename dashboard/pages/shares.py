@@ -42,12 +42,9 @@ async def share(viewer: Viewer) -> Response:
     audience, who = form.get("audience", ""), form.get("who", "").strip()
     wanted: dict[str, object] = {"kind": kind, "thing": thing}
     wanted |= {"everybody": True} if audience == "everybody" else {audience: who}
-    try:
-        await viewer.call("POST", "/v1/shares", json=wanted)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused)
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/shares", json=wanted), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, answer)
     return redirect(f"/shares/{kind}/{thing}")
 
 

@@ -91,14 +91,12 @@ async def submit(viewer: Viewer) -> Response:
     """Send the text; the form's own key makes a second click harmless."""
     fields = await viewer.form()
     text = fields.get("spec", "")
-    try:
-        answer = await viewer.call(
-            "POST", "/v1/jobs", yaml=text, idempotency_key=fields.get("key") or _new_key()
-        )
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, text, chosen="", clone="", refused=refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/jobs", yaml=text, idempotency_key=fields.get("key") or _new_key()),
+        ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, text, chosen="", clone="", refused=answer)
     return redirect(f"/jobs/{decode(Job, answer.json()).id}")
 
 
@@ -122,12 +120,11 @@ async def again(viewer: Viewer) -> Response:
     if form.get("lease"):
         changes["lease"] = form["lease"]
     key = form.get("key") or _new_key()
-    try:
-        answer = await viewer.call("POST", f"{path}/clone", json=changes, idempotency_key=key)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _program(viewer, job, form, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", f"{path}/clone", json=changes, idempotency_key=key), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _program(viewer, job, form, answer)
     return redirect(f"/jobs/{decode(Job, answer.json()).id}")
 
 
@@ -243,12 +240,9 @@ async def _page(
 
 
 async def _preview(viewer: Viewer, text: str) -> Preview:
-    try:
-        answer = await viewer.call("POST", "/v1/jobs/plan", yaml=text)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return Preview(None, refused)
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/jobs/plan", yaml=text), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return Preview(None, answer)
     return Preview(decode(PlanAnswer, answer.json()), None)
 
 

@@ -41,12 +41,11 @@ async def start(viewer: Viewer) -> Response:
     if form.get("lease"):
         wanted["lease"] = form["lease"]
     key = form.get("key") or secrets.token_urlsafe(16)
-    try:
-        answer = await viewer.call("POST", f"{path}/start", json=wanted, idempotency_key=key)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, form, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", f"{path}/start", json=wanted, idempotency_key=key), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, form, answer)
     made = decode(Start, answer.json())
     return redirect(f"/agendas/{made.agenda}" if made.agenda else f"/jobs/{made.job}")
 

@@ -25,35 +25,34 @@ async def put(viewer: Viewer) -> Response:
     sent = await read_sent_file(viewer)
     below = unquote(sent.fields.get("below", ""))
     path = f"{below}/{sent.name}" if below else sent.name
-    try:
-        await viewer.call("POST", "/v1/workspace/files", query={"path": path}, content=sent.content)
-    except ApiProblem as refused:
-        if refused.status not in PUT_ANSWERED:
-            raise
-        return await _page(viewer, below, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/workspace/files", query={"path": path}, content=sent.content),
+        PUT_ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, below, answer)
     return redirect(f"/workspace?{urlencode({'below': below})}")
 
 
 async def delete(viewer: Viewer) -> Response:
     """Delete a file or folder."""
     path = unquote((await viewer.form()).get("path", ""))  # no odd character stands in the page
-    try:
-        await viewer.call("DELETE", "/v1/workspace/files", query={"path": path})
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, "", refused)
+    answer = await viewer.or_refusal(
+        viewer.call("DELETE", "/v1/workspace/files", query={"path": path}), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, "", answer)
     return redirect("/workspace")
 
 
 async def restore(viewer: Viewer) -> Response:
     """Go back to a snapshot."""
-    try:
-        await viewer.call("POST", f"/v1/workspace/snapshots/{viewer.part('snapshot_id')}/restore")
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, "", refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", f"/v1/workspace/snapshots/{viewer.part('snapshot_id')}/restore"),
+        ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, "", answer)
     return redirect("/workspace")
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from tests import chromium
 from tests.dashboard.fake_api import COOKIE, WORKSPACE, FakeApi, me
-from tests.dashboard.stage import Stage
+from tests.dashboard.stage import Stage, raised
 
 CHOICES = {
     "every": "mail",
@@ -136,6 +136,13 @@ def no_complaint(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     complaints, chrome.complaints = chrome.complaints, []
     assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def stage(chrome: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A platform without jobs, for a browser; a file that needs more puts it in."""
+    with raised(tmp_path_factory.mktemp("stage")) as stage:
+        yield stage
 
 
 def opened(stage: Stage, chrome: Chrome, name: str) -> Iterator[Page]:

@@ -12,9 +12,7 @@ from sqlalchemy import update
 from core.base.clock import utc_now
 from core.states import JobState
 from core.tables.jobs import Job
-from tests import chromium
 from tests.api.courses.bundle import write_bundle
-from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
 from trainyard import Trainyard
@@ -43,17 +41,14 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Stage:
     """A platform with the course of the bundle, which began three days ago, and one student."""
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
-        bundle = write_bundle(tmp_path_factory.mktemp("bundle"))
-        people = bundle / "people.csv"
-        people.write_text(f"name,lab\n{STUDENT},ml-students\n")
-        with Trainyard(stage.url, stage.secrets["ada"]) as ada:
-            assert ada.courses.apply(bundle, (utc_now() - timedelta(days=3)).date()).applied
-        yield stage
+    bundle = write_bundle(tmp_path_factory.mktemp("bundle"))
+    people = bundle / "people.csv"
+    people.write_text(f"name,lab\n{STUDENT},ml-students\n")
+    with Trainyard(stage.url, stage.secrets["ada"]) as ada:
+        assert ada.courses.apply(bundle, (utc_now() - timedelta(days=3)).date()).applied
+    return stage
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from playwright.sync_api import Page, expect
 
 from api.web.passwords import hash_password
 from core.tables.people import User
-from tests import chromium
-from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
 
@@ -22,16 +20,13 @@ RESTORED = "[data-draft]:has-text('restored')"
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(stage: Stage) -> Stage:
     """A platform without jobs, on which some have a password."""
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
-        with stage.database.write() as session:
-            for name in ("ada", "student-22"):
-                person = session.get_one(User, stage.people[name])
-                person.password_hash = hash_password(PASSWORD)
-        yield stage
+    with stage.database.write() as session:
+        for name in ("ada", "student-22"):
+            person = session.get_one(User, stage.people[name])
+            person.password_hash = hash_password(PASSWORD)
+    return stage
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 from core.base.clock import utc_now
 from core.states import JobState, Outcome
 from core.tables.jobs import Job
-from tests import chromium
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
@@ -44,20 +43,17 @@ OUTCOMES = {
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(stage: Stage) -> Stage:
     """A platform with a job of every kind in every state."""
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
-        with stage.database.write() as session:
-            for kind in KINDS:
-                for state in OUTCOMES:
-                    add(stage, session, kind, state)
-            add(stage, session, "recipe", JobState.PAUSED, name="of-a-newer-version")
-            unread = session.get_one(Job, stage.jobs["of-a-newer-version"])
-            unread.spec = {**unread.spec, "newer": 1}
-            unread.plan = {**unread.plan, "newer": 1}
-        yield stage
+    with stage.database.write() as session:
+        for kind in KINDS:
+            for state in OUTCOMES:
+                add(stage, session, kind, state)
+        add(stage, session, "recipe", JobState.PAUSED, name="of-a-newer-version")
+        unread = session.get_one(Job, stage.jobs["of-a-newer-version"])
+        unread.spec = {**unread.spec, "newer": 1}
+        unread.plan = {**unread.plan, "newer": 1}
+    return stage
 
 
 @pytest.fixture(scope="module")

@@ -536,9 +536,12 @@ def test_a_nodes_jobs_have_names_where_the_viewer_may_see_them(
 ) -> None:
     mine, other = "job_01aaaaaaaaaaaaaaaaaaaaaaaa", "job_01bbbbbbbbbbbbbbbbbbbbzzzz"
     api.put(
-        "/v1/nodes", [node(user="ada", jobs=[mine]), node(id="node_2", user="bob", jobs=[other])]
+        "/v1/nodes",
+        [
+            node(user="ada", jobs=[mine], job_names={mine: "tune <b>"}),
+            node(id="node_2", user="bob", jobs=[other]),
+        ],
     )
-    api.put("/v1/jobs", [job(id=mine, name="tune <b>")])
     text = page.get("/nodes").text
     assert f'<a href="/jobs/{mine}"><bdi>tune &lt;b&gt;</bdi></a>' in text
     assert "…bbzzzz</span>" in text

@@ -9,7 +9,6 @@ from playwright.sync_api import Page, Route
 
 from core.base.clock import utc_now
 from core.states import JobState
-from tests import chromium
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
@@ -52,23 +51,20 @@ LOST = "ERR_|Failed to load|503"
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(stage: Stage) -> Stage:
     """A platform on which nothing was done but one job."""
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
-        now = utc_now()
-        with stage.database.write() as session:
-            job = stages.add_job(
-                stage, session, stages.HOMEWORK, spec={"name": "one"}, state=JobState.RUNNING
-            )
-            job.last_step, job.last_loss, job.last_tokens_per_s = 20, 4.2, 64.0
-            begun = now - timedelta(minutes=1)
-            attempt = stages.add_attempt(stage, session, job, node="north-01", start=begun)
-            stages.add_log(session, attempt, ["hello"])
-            curve = stages.curve(20, step_s=1, tokens=64, start=begun)
-            stages.add_metrics(session, attempt, curve)
-        yield stage
+    now = utc_now()
+    with stage.database.write() as session:
+        job = stages.add_job(
+            stage, session, stages.HOMEWORK, spec={"name": "one"}, state=JobState.RUNNING
+        )
+        job.last_step, job.last_loss, job.last_tokens_per_s = 20, 4.2, 64.0
+        begun = now - timedelta(minutes=1)
+        attempt = stages.add_attempt(stage, session, job, node="north-01", start=begun)
+        stages.add_log(session, attempt, ["hello"])
+        curve = stages.curve(20, step_s=1, tokens=64, start=begun)
+        stages.add_metrics(session, attempt, curve)
+    return stage
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ import httpx2
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests import chromium
-from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
 
@@ -19,15 +17,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 MIB = 1 << 20
 BROKEN = "ERR_FAILED|ERR_INTERNET_DISCONNECTED"
 PARTS = re.compile(r"/v1/uploads/[^/]+$")
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A platform without jobs."""
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
-        yield stage
 
 
 @pytest.fixture

@@ -12,9 +12,7 @@ from sqlalchemy import select
 from core.base.clock import utc_now
 from core.policy.grid import hour_ceiling
 from core.tables.people import Link, User
-from tests import chromium
 from tests.api.files.test_models import files
-from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
 from trainyard import Trainyard
@@ -38,14 +36,6 @@ common:
   resources: {ranks_per_node: 1, wall_time: 2min}
 jobs: [{name: first}, {name: second}]
 """
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
-        yield stage
 
 
 @pytest.fixture

@@ -55,12 +55,9 @@ async def preview(viewer: Viewer) -> Response:
         "starts_from": start,
     }
     body = {"selector": selector, "reason": given.get("reason", "")}
-    try:
-        answer = await viewer.call("POST", "/v1/admin/cleanups", json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, None, refused, given)
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/admin/cleanups", json=body), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, None, answer, given)
     return redirect(f"/admin/cleanups/{decode(Cleanup, answer.json()).id}")
 
 
@@ -81,12 +78,9 @@ async def undo(viewer: Viewer) -> Response:
 
 async def _acted(viewer: Viewer, cleanup_id: str, act: str, body: object) -> Response:
     path = f"/v1/admin/cleanups/{cleanup_id}"
-    try:
-        await viewer.call("POST", f"{path}/{act}", json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, await viewer.get(Cleanup, path), refused, {})
+    answer = await viewer.or_refusal(viewer.call("POST", f"{path}/{act}", json=body), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, await viewer.get(Cleanup, path), answer, {})
     return redirect(f"/admin/cleanups/{quote(cleanup_id, safe='')}")
 
 

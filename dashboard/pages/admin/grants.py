@@ -37,23 +37,19 @@ async def grant(viewer: Viewer) -> Response:
         **{name: _moment(form.get(name, ""), zone) for name in ("starts_at", "ends_at")},
         "extra": int(extra) if extra.isdecimal() else extra,
     }
-    try:
-        await viewer.call("POST", "/v1/grants", json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, form, refused)
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/grants", json=body), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, form, answer)
     return redirect(PAGE)
 
 
 async def revoke(viewer: Viewer) -> Response:
     """Take an exception back; booked leases stay."""
-    try:
-        await viewer.call("DELETE", f"/v1/grants/{viewer.part('grant_id')}")
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, {}, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("DELETE", f"/v1/grants/{viewer.part('grant_id')}"), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, {}, answer)
     return redirect(PAGE)
 
 

@@ -27,20 +27,16 @@ async def invite(viewer: Viewer) -> Response:
     """A link that lets somebody make an account."""
     fields = {name: value.strip() for name, value in (await viewer.form()).items()}
     body = {name: fields[name] for name in ("lab", "email") if fields.get(name)}
-    try:
-        answer = await viewer.call("POST", "/v1/invites", json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, refused=refused)
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/invites", json=body), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, refused=answer)
     made = decode(NewInvite, answer.json())
     if "mail" in fields:
-        try:
-            await viewer.call("POST", f"/v1/invites/{made.id}/letter")
-        except ApiProblem as refused:
-            if refused.status not in ANSWERED:
-                raise
-            return await _page(viewer, refused=refused)
+        sent = await viewer.or_refusal(
+            viewer.call("POST", f"/v1/invites/{made.id}/letter"), ANSWERED
+        )
+        if isinstance(sent, ApiProblem):
+            return await _page(viewer, refused=sent)
         return redirect_saying(viewer, PAGE, mailed=made.email or "")
     return redirect_saying(viewer, PAGE, made=made.url, made_for="An invitation")
 
@@ -63,24 +59,25 @@ async def act(viewer: Viewer) -> Response:
         "enable": {"disabled": False},
         "role": {"role": role},
     }
-    try:
-        if action == "password":
-            answer = await viewer.call("POST", f"/v1/users/{user_id}/password-link")
-            link = decode(Link, answer.json())
-            return redirect_saying(viewer, PAGE, made=link.url, made_for="A link to set a password")
-        if action == "letter":
-            await viewer.call("POST", f"/v1/users/{user_id}/password-letter")
-            return redirect_saying(viewer, PAGE, mailed="them")
-        if action not in changes:
-            return Response("This action does not exist.", status_code=404, media_type="text/plain")
-        change = {**changes[action], **({"reason": reason} if reason else {})}
-        answer = await viewer.call("PATCH", f"/v1/users/{user_id}", json=change)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        if action in ASKS and refused.status in (409, 422):
-            return await _question(viewer, action, role, refused, reason)
-        return await _page(viewer, refused=refused)
+    body = {**changes.get(action, {}), **({"reason": reason} if reason else {})}
+    asked = {
+        "password": ("POST", f"/v1/users/{user_id}/password-link", None),
+        "letter": ("POST", f"/v1/users/{user_id}/password-letter", None),
+        **{change: ("PATCH", f"/v1/users/{user_id}", body) for change in changes},
+    }
+    if action not in asked:
+        return Response("This action does not exist.", status_code=404, media_type="text/plain")
+    method, path, sent = asked[action]
+    answer = await viewer.or_refusal(viewer.call(method, path, json=sent), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        if action in ASKS and answer.status in (409, 422):
+            return await _question(viewer, action, role, answer, reason)
+        return await _page(viewer, refused=answer)
+    if action == "password":
+        made = decode(Link, answer.json()).url
+        return redirect_saying(viewer, PAGE, made=made, made_for="A link to set a password")
+    if action == "letter":
+        return redirect_saying(viewer, PAGE, mailed="them")
     user = decode(User, answer.json())
     state = "disabled" if user.disabled else f"enabled, with the role {user.role}"
     undo = user.id if user.disabled else ""

@@ -33,12 +33,9 @@ async def _ask(viewer: Viewer, *, dry_run: bool) -> Response:
     form = await viewer.form()
     text, links, mail = form.get("csv", ""), form.get("links") == "on", form.get("mail") == "on"
     body = {"csv": text, "dry_run": dry_run, "links": links, "mail": mail}
-    try:
-        answer = await viewer.call("POST", "/v1/users/import", json=body)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, text, links=links, mail=mail, refused=refused)
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/users/import", json=body), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, text, links=links, mail=mail, refused=answer)
     found = decode(Import, answer.json())
     return await _page(viewer, text, links=links, mail=mail, found=found)
 

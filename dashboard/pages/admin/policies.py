@@ -25,24 +25,20 @@ async def plan(viewer: Viewer) -> Response:
     """Show the effects of the text in the editor."""
     text = (await viewer.form()).get("document", "")
     context = {"plan": None, "refused": None}
-    try:
-        answer = await viewer.call("POST", "/v1/policies", query={"dry_run": "true"}, yaml=text)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return render("policy_plan.html", {**context, "refused": refused})
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/policies", query={"dry_run": "true"}, yaml=text), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return render("policy_plan.html", {**context, "refused": answer})
     return render("policy_plan.html", {**context, "plan": decode(PolicyPlan, answer.json())})
 
 
 async def apply(viewer: Viewer) -> Response:
     """Put the text into force."""
     text = (await viewer.form()).get("document", "")
-    try:
-        answer = await viewer.call("POST", "/v1/policies", yaml=text)
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, text, refused)
+    answer = await viewer.or_refusal(viewer.call("POST", "/v1/policies", yaml=text), ANSWERED)
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, text, answer)
     return redirect(f"/admin/policies?id={viewer.quoted(decode(PolicyPlan, answer.json()).id)}")
 
 

@@ -398,3 +398,16 @@ def test_a_reason_for_taking_a_node_out_is_shown_with_it_and_audited(world: Worl
     entry = world.staff.get("/v1/admin/audit").json()["data"][0]
     assert (entry["kind"], entry["details"]["reason"]) == ("node.quarantine", "GPU 2 is too hot.")
     assert world.staff.post("/v1/admin/nodes/box/resume").json()["state"] == "ready"
+
+
+def test_a_nodes_jobs_are_named_to_their_owner_and_to_staff(world: World) -> None:
+    job = world.bob.post("/v1/jobs", json=job_spec()).json()["id"]
+    place(world.database, job)
+    for viewer, names in (
+        (world.bob, {job: "gpt-ddp"}),
+        (world.staff, {job: "gpt-ddp"}),
+        (world.ann, {}),
+    ):
+        node = viewer.get("/v1/nodes").json()["data"][0]
+        assert (node["jobs"], node["job_names"]) == ([job], names)
+        assert viewer.get("/v1/nodes/box").json()["job_names"] == names

@@ -12,8 +12,6 @@ from sqlalchemy import update
 from core.base.clock import utc_now
 from core.states import Sharing
 from core.tables.nodes import Node
-from tests import chromium
-from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
 from tests.running import wait_for
@@ -69,13 +67,10 @@ def sell_parts(stage: Stage) -> None:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(stage: Stage) -> Stage:
     """A platform with rules that sell parts of nodes."""
-    if chromium.find() is None:
-        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
-        sell_parts(stage)
-        yield stage
+    sell_parts(stage)
+    return stage
 
 
 @pytest.fixture
