@@ -4,7 +4,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Response
-from sqlalchemy import ColumnElement, false, or_
+from sqlalchemy import ColumnElement, false, or_, select
 
 from api.jobs import job_events, steering
 from api.jobs.inputs import fetch_seconds
@@ -42,7 +42,7 @@ from core.base.strict_text import Json, SpecText
 from core.leases.adjacent import stopped_with
 from core.spec.spec import ProgramJobSpec
 from core.states import JobState
-from core.tables.jobs import Job
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.people import User
 from core.workspaces import writers
@@ -91,6 +91,9 @@ def list_jobs(
             "their id, or of this owner."
         ),
     ] = None,
+    lease: Annotated[
+        PlainText | None, Query(description="Only jobs that name this lease or have run in it.")
+    ] = None,
     user: Whose = None,
     order: JobOrder = JobOrder.NEWEST,
     limit: Limit = 50,
@@ -106,6 +109,10 @@ def list_jobs(
     if search:
         part = Job.name.icontains(search, autoescape=True)
         query = query.where(or_(part, _has_in_id(search), User.name == search))
+    if lease:
+        has_run_in = select(Attempt.job_id).join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        has_run_in = has_run_in.where(AttemptPart.lease_id == lease)
+        query = query.where(or_(Job.lease_id == lease, Job.id.in_(has_run_in)))
     with process.read() as session:
         rows = cut(session, query, limit=limit)
         data = job_views(session, rows)

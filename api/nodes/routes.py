@@ -2,24 +2,26 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
 from api.nodes import proofs
-from api.nodes.schemas import NodeView, ProofDocument, SlotView
+from api.nodes.holds import holds_of
+from api.nodes.schemas import NodeHoldView, NodeView, ProofDocument, SlotView
 from api.web.auth import SignedIn
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process, ProcessDep
-from api.web.schemas import Page
+from api.web.schemas import EventView, Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.errors import NotFound
 from core.leases import node_slots
 from core.states import LIVE_ATTEMPT, NodeState
-from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.jobs import Attempt, AttemptPart, Event, Job
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
@@ -56,6 +58,38 @@ def get_proof(node_id: PlainText, person: SignedIn, process: ProcessDep) -> Resp
         row = proofs.find(session, node_id)
         text = document(Proof.model_validate(row.content))
     return Response(text, media_type="application/json")
+
+
+@router.get("/{node_id}/holds", summary="Holds of a node")
+def list_holds(node_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[NodeHoldView]:
+    """Return who has which slots of a node now, and the hours of the next 7 days that are taken."""
+    with process.read() as session:
+        data = holds_of(session, find_node(session, node_id), person, now=utc_now())
+    return Page[NodeHoldView](data=data)
+
+
+@router.get("/{node_id}/events", summary="Events of a node")
+def list_node_events(
+    node_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    limit: Limit = 50,
+    after: Annotated[int, Query(ge=0, le=2**63 - 1, description="Id of the last event seen.")] = 0,
+) -> Page[EventView]:
+    """Return the changes of a node's state with their reasons, newest first."""
+    with process.read() as session:
+        query = select(Event).where(Event.subject == find_node(session, node_id).id)
+        rows = page(session, query, Event.id, after=after, limit=limit)
+        data = [EventView.model_validate(event) for (event,) in rows]
+    return Page[EventView](data=data, has_more=rows.has_more)
+
+
+def find_node(session: Session, node_id: str) -> Node:
+    """Return a node by id or name. Raises NotFound."""
+    node = session.scalars(select(Node).where(Node.goes_by(node_id))).first()
+    if node is None:
+        raise NotFound(f"There is no node {node_id!r}.")
+    return node
 
 
 def show_node(session: Session, process: Process, person: Person, node_id: str) -> NodeView:

@@ -9,7 +9,7 @@ from api.web.schemas import Body, Moment, View
 from api.web.text_types import PlainText
 from core.base.node_names import NodeName
 from core.states import NodeState, Sharing
-from core.tables.kinds import SlotState
+from core.tables.kinds import OccupancyKind, SlotState
 from core.wire.messages import Fabric, Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.trust.proof import Proof
@@ -112,6 +112,25 @@ class NodeView(View):
     free_at: Moment | None
     """End of the holds that follow each other on the node without a break; null if it is free
     now."""
+
+
+class NodeHoldView(View):
+    """Hours for which a node, or some of its slots, is taken."""
+
+    kind: OccupancyKind
+    """`lease`, `offer` (a block held for somebody of the waitlist), `maintenance` or `down`."""
+    walk_in: bool
+    """True for the lease of a job that was started without booking."""
+    hold_start: Moment
+    hold_end: Moment
+    gpus: int
+    """Number of GPUs, or CPU slots."""
+    slots: list[int]
+    """Indices of the slots, once the lease has them; else empty."""
+    user: str | None
+    """Name of the owner of a lease that has begun, of your own and, for staff, of every lease."""
+    lease: str | None
+    """Id of the lease, if you may see it."""
 
 
 class NewEnrolment(Body):

@@ -1948,6 +1948,26 @@ class Node(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeHold(View):
+    """Hours for which a node, or some of its slots, is taken."""
+
+    kind: str
+    """`lease`, `offer` (a block held for somebody of the waitlist), `maintenance` or `down`."""
+    walk_in: bool
+    """True for the lease of a job that was started without booking."""
+    hold_start: datetime
+    hold_end: datetime
+    gpus: int
+    """Number of GPUs, or CPU slots."""
+    slots: tuple[int, ...]
+    """Indices of the slots, once the lease has them; else empty."""
+    user: str | None
+    """Name of the owner of a lease that has begun, of your own and, for staff, of every lease."""
+    lease: str | None
+    """Id of the lease, if you may see it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notice(View):
     """A notice to a person, and the state of its delivery."""
 

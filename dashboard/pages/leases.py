@@ -1,4 +1,4 @@
-"""Leases: the blocks of hours that are booked, a form to book one, and giving one up."""
+"""Leases: the blocks of hours that are booked, and a form to book one."""
 
 import asyncio
 import secrets
@@ -46,17 +46,7 @@ async def book(viewer: Viewer) -> Response:
     )
     if isinstance(answer, ApiProblem):
         return await _page(viewer, fields, answer)
-    return redirect(f"/leases?booked={decode(Lease, answer.json()).id}")
-
-
-async def cancel(viewer: Viewer) -> Response:
-    """Give a booked block up, or end an active one early."""
-    answer = await viewer.or_refusal(
-        viewer.call("DELETE", f"/v1/leases/{viewer.part('lease_id')}"), ANSWERED
-    )
-    if isinstance(answer, ApiProblem):
-        return await _page(viewer, {}, answer)
-    return redirect("/leases")
+    return redirect(f"/leases/{decode(Lease, answer.json()).id}")
 
 
 async def _page(viewer: Viewer, fields: dict[str, str], refused: ApiProblem | None) -> Response:
@@ -83,7 +73,6 @@ async def _page(viewer: Viewer, fields: dict[str, str], refused: ApiProblem | No
             lease_id: agenda for agenda in reversed(agendas) for lease_id in agenda.leases
         },
         "shares": {lease.id: lease_share(lease) for lease in leases},
-        "booked": viewer.query("booked"),
         "startable": {
             lease.id
             for lease in leases

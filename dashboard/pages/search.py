@@ -129,12 +129,12 @@ def _job(job: Job) -> Hit:
 
 def _lease(lease: Lease) -> Hit:
     return Hit(
-        lease.node, f"/leases#{lease.id}", f"{lease.user} {lease.hold_start:%Y-%m-%d}", lease.state
+        lease.node, f"/leases/{lease.id}", f"{lease.user} {lease.hold_start:%Y-%m-%d}", lease.state
     )
 
 
 def _node(node: Node) -> Hit:
-    return Hit(node.name, "/nodes", node.node_class, node.state)
+    return Hit(node.name, f"/nodes/{node.name}", node.node_class, node.state)
 
 
 def _dataset(dataset: Dataset) -> Hit:

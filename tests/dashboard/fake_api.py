@@ -25,7 +25,7 @@ from api.jobs.schemas import (
     PreflightView,
 )
 from api.leases.schemas import LeaseView
-from api.nodes.schemas import NodeView
+from api.nodes.schemas import NodeHoldView, NodeView
 from api.people.schemas import Me
 from api.sign_in.schemas import SessionView, TokenView
 from api.studies.schemas import StudyJobView, StudyReport
@@ -34,7 +34,7 @@ from api.workbenches.schemas import WorkbenchView
 from api.workspaces.schemas import WorkspaceEntryView, WorkspaceSnapshotView, WorkspaceView
 from core.spec.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, NodeState, Outcome
-from core.tables.kinds import Role, Scope
+from core.tables.kinds import OccupancyKind, Role, Scope
 from core.wire.messages import Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.layout import Layout
@@ -152,6 +152,18 @@ def node(**changes: Any) -> NodeView:
         "last_seen_at": NOW,
     }
     return view(NodeView, fields, changes)
+
+
+HOLD = NodeHoldView(
+    kind=OccupancyKind.LEASE,
+    walk_in=False,
+    hold_start=NOW,
+    hold_end=NOW + timedelta(hours=3),
+    gpus=1,
+    slots=[1],
+    user="ann",
+    lease=None,
+)
 
 
 def lease(**changes: Any) -> LeaseView:

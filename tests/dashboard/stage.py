@@ -152,6 +152,8 @@ class Stage:
     jobs: dict[str, str] = field(default_factory=dict)
     """Name to id; of several with one name the newest."""
     nodes: dict[str, str] = field(default_factory=dict)
+    leases: dict[str, str] = field(default_factory=dict)
+    """Name of a person to the id of the last lease that was put there."""
     study: str = ""
     agenda: str = ""
 
@@ -622,6 +624,7 @@ def _lease(
     )
     session.add(lease)
     session.flush()
+    stage.leases[user] = lease.id
     if state in (LeaseState.BOOKED, LeaseState.ACTIVE) and kind is LeaseKind.BOOKED:
         session.add(
             Occupancy(

@@ -44,8 +44,10 @@ def page(stage: Stage, chrome: Chrome) -> Iterator[Page]:
 
 
 def address(stage: Stage, path: str) -> str:
-    """The path with `{name}` replaced by that job's id, or by that of the study or the agenda."""
-    ids = {**stage.jobs, "study": stage.study, "agenda": stage.agenda}
+    """The path with `{name}` replaced by that job's id, or by that of the study, the agenda or a
+    person's last lease."""
+    leases = {f"lease of {name}": lease for name, lease in stage.leases.items()}
+    ids = {**stage.jobs, **leases, "study": stage.study, "agenda": stage.agenda}
     return re.sub(r"\{([^}]+)\}", lambda found: ids[found[1]], path)
 
 
@@ -69,6 +71,10 @@ PAGES = (
     "/help",
     "/help/leases",
     "/nodes/east-02/drain",
+    "/nodes/east-01",
+    "/nodes/north-02",
+    "/leases/{lease of ada}",
+    "/leases/{lease of student-04}",
     f"/jobs/{{{LLAMA}}}",
     "/jobs/{sweep-lr-3e-4}",
     "/jobs/new",

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from markupsafe import escape
@@ -11,13 +11,14 @@ from starlette.testclient import TestClient
 
 from api.jobs.plan_views import class_plan
 from api.jobs.schemas import JobInputView, JobView, PlaceView, PlanView
+from api.nodes.schemas import SlotView
 from api.people.schemas import LinkView
 from api.sign_in.schemas import TokenMade
 from core.spec.inputs import InputKind
 from core.spec.script import plan_script
 from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome, Sharing
-from core.tables.kinds import LeaseKind, Role
+from core.tables.kinds import LeaseKind, Role, SlotState
 from core.wire.messages import HostUse
 from core.workspaces.tree import EntryKind
 from strategies.plan.planner import Plan
@@ -29,6 +30,7 @@ from tests.dashboard.fake_api import (
     DATASET,
     ENTRY,
     EXAMPLE,
+    HOLD,
     NOW,
     PREFLIGHT,
     SESSION,
@@ -58,7 +60,8 @@ JOB = "/jobs/job_01aaaaaaaaaaaaaaaaaaaaaaaa"
 STUDY = "/studies/study_01aaaaaaaaaaaaaaaaaaaaaaaa"
 BENCH = "/workbenches/job_01aaaaaaaaaaaaaaaaaaaaaaaa"
 PAGES = ["/jobs", JOB, "/jobs/new", "/nodes", "/leases", "/datasets", "/account"]
-PAGES += ["/studies", STUDY, "/agendas", "/workspace", "/workbenches", BENCH]
+LEASE, NODE = f"/leases/{lease().id}", "/nodes/east-01"
+PAGES += [LEASE, NODE, "/studies", STUDY, "/agendas", "/workspace", "/workbenches", BENCH]
 STAFF = me(user=me().user.model_copy(update={"role": Role.STAFF}))
 
 
@@ -75,7 +78,11 @@ def full(api: FakeApi) -> FakeApi:
         artifacts=[ARTIFACT],
     )
     api.put("/v1/nodes", [node()])
+    api.put(f"/v1{NODE}", node())
+    api.put(f"/v1{NODE}/holds", [HOLD])
+    api.put(f"/v1{NODE}/events", [event()])
     api.put("/v1/leases", [lease(), lease(id="lease_02", state=LeaseState.ENDED)])
+    api.put(f"/v1{LEASE}", lease())
     api.put("/v1/templates", [])
     api.put("/v1/workspace/files", [ENTRY])
     api.put("/v1/workbenches", [WORKBENCH])
@@ -647,10 +654,11 @@ def test_a_lease_of_ones_own_has_ways_to_start_in_it_first_of_all_after_booking_
     full.put("/v1/leases", mine, method="POST")
     fields = {"node_class": "cpu2", "start": "2026-03-05T15:00Z", "hours": "2"}
     there = page.post("/leases", data=fields).headers["location"]
-    assert there == f"/leases?booked={mine.id}"
+    assert there == LEASE
     booked = page.get(there).text
-    assert booked.index("Booked: east-01") < booked.index(f"/jobs/new?lease={mine.id}")
-    assert booked.count(f"/jobs/new?lease={mine.id}") == 1
+    assert "What to do next" in booked
+    assert f"/jobs/new?lease={mine.id}" in booked
+    assert booked.count(f"/v1/leases/{mine.id}/calendar") == 1
     form = page.get(f"/workbenches?lease={mine.id}").text
     assert f'<option value="{mine.id}" selected>' in form
     assert f"lease: {mine.id}" in page.get(f"/jobs/new?lease={mine.id}").text
@@ -683,10 +691,11 @@ def test_booked_leases_can_be_given_up_and_walk_ins_not(api: FakeApi, page: Test
         [lease(id="lease_1"), lease(id="lease_2", kind=LeaseKind.WALK_IN, job="job_1")],
     )
     text = page.get("/leases").text
-    assert "/leases/lease_1/cancel" in text
-    assert "/leases/lease_2/cancel" not in text
-    api.put("/v1/leases/lease_1", None, method="DELETE")
-    assert page.post("/leases/lease_1/cancel").status_code == 303
+    assert "/leases/lease_1/release" in text
+    assert "/leases/lease_2/release" not in text
+    gone = lease(id="lease_1", state=LeaseState.CANCELLED)
+    api.put("/v1/leases/lease_1/release", gone, method="POST")
+    assert page.post("/leases/lease_1/release").headers["location"] == "/leases/lease_1"
 
 
 def test_the_clock_of_a_lease_is_on_every_page(full: FakeApi, page: TestClient) -> None:
@@ -737,7 +746,7 @@ def test_nobody_else_puts_words_onto_a_page(full: FakeApi, page: TestClient) -> 
         ("/jobs/cancel", "/jobs"),
         ("/jobs/job_1/pause", "/jobs/job_1"),
         ("/nodes/box/resume", "/nodes"),
-        ("/leases/lease_1/cancel", "/leases"),
+        ("/leases/lease_1/release", "/leases/lease_1"),
     ],
 )
 def test_the_address_of_a_form_opens_the_page_that_it_stands_on(
@@ -855,3 +864,43 @@ def test_a_piece_that_is_refused_for_now_says_how_long_to_wait(
     answer = page.get("/jobs/rows", headers=headers)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
     assert api.sent("GET", "/v1/jobs").headers["priority"] == "u=6"
+
+
+def test_a_nodes_page_tells_who_has_which_slot_now_and_next(
+    full: FakeApi, page: TestClient
+) -> None:
+    slots = [SlotView(slot=number, state=SlotState.READY, reason="") for number in range(2)]
+    now, later = datetime.now(UTC), datetime.now(UTC) + timedelta(hours=4)
+    ann = HOLD.model_copy(update={"hold_start": now, "hold_end": later})
+    mine = {"lease": lease().id, "user": "ada", "hold_start": later, "slots": []}
+    full.put(f"/v1{NODE}/holds", [ann, HOLD.model_copy(update={**mine, "hold_end": later})])
+    full.put(f"/v1{NODE}", node(slots=slots, jobs=["job_1"], job_names={"job_1": "tune <b>"}))
+    text = page.get(NODE).text
+    assert "<strong>ann has it.</strong>" in text
+    first, second = re.findall(r'<td data-l="Who has it">(.*?)</td>', text)
+    assert "nobody" in first
+    assert second == "ann"
+    assert f'<a href="{LEASE}">ada</a>' in text
+    assert '<a href="/jobs/job_1"><bdi>tune &lt;b&gt;</bdi></a>' in text
+    assert f'href="{NODE}"' in page.get("/leases").text
+    assert f'href="{NODE}"' in page.get("/nodes").text
+
+
+def test_a_leases_page_leads_to_work_and_undoes_its_release(
+    full: FakeApi, page: TestClient
+) -> None:
+    full.put("/v1/jobs", [job(name="in it")])
+    assert "in it" in page.get(LEASE).text
+    assert full.sent("GET", "/v1/jobs").query["lease"] == [lease().id]
+    full.put(f"/v1{LEASE}/extend", refusal(409, "The next hour is taken."), method="POST")
+    refused = page.post(f"{LEASE}/extend")
+    assert (refused.status_code, "The next hour is taken." in refused.text) == (409, True)
+    later = datetime.now(UTC) + timedelta(hours=4)
+    gone = lease(state=LeaseState.CANCELLED, hold_end=later)
+    full.put(f"/v1{LEASE}", gone)
+    text = page.get(LEASE).text
+    assert "What to do next" not in text
+    assert f"{LEASE}/restore" in text
+    again = lease(id="lease_again")
+    full.put(f"/v1{LEASE}/restore", again, method="POST")
+    assert page.post(f"{LEASE}/restore").headers["location"] == "/leases/lease_again"

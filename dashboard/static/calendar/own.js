@@ -93,6 +93,7 @@ function drawLeases() {
  * @param {{ id: string }} lease
  */
 export const workLinks = ({ id }) => [
+  make("a", { class: "btn small", href: `/leases/${id}`, text: "Open this lease" }),
   make("a", { class: "btn small", href: `/jobs/new?lease=${id}`, text: "Run a job in it" }),
   make("a", {
     class: "btn small",

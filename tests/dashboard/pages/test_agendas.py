@@ -138,7 +138,7 @@ def test_each_of_its_leases_names_an_agenda_over_several_nodes(
     shown.put("/v1/leases", [lease(id=one) for one in two])
     assert page.get("/leases").text.count(f'href="{PAGE}"') == 2
     text = page.get(PAGE).text
-    assert "on east-01 and 1 more" in text
+    assert 'on <a href="/nodes/east-01">east-01</a> and 1 more' in text
     assert "on 2 nodes" in row(text, "part 1")
 
 

@@ -35,10 +35,10 @@ def found(api: FakeApi, page: TestClient) -> Any:
 
 
 def test_things_are_found_by_parts_of_their_names(api: FakeApi, found: Any) -> None:
-    assert found("EAST-01")["/nodes"].startswith("east-01")
+    assert found("EAST-01")["/nodes/east-01"].startswith("east-01")
     assert api.sent("GET", "/v1/jobs").query["search"] == ["EAST-01"]
     assert found(DATASET.name)[f"/datasets/{DATASET.id}"].startswith(DATASET.name)
-    assert f"/leases#{lease().id}" in found(lease().id[-6:])
+    assert f"/leases/{lease().id}" in found(lease().id[-6:])
     assert f"/jobs/{job().id}" in found("anything that the API finds")
 
 
