@@ -15,7 +15,7 @@ from api.admin.schemas_cleanups import (
     NewCleanup,
     Selector,
 )
-from api.leases.lease_views import find_lease, show_lease
+from api.leases.lease_views import BEGUN, RUNNING_IN, find_lease, show_lease
 from api.leases.schemas import LeaseView
 from api.web import audit
 from api.web.bells import Bells
@@ -28,6 +28,7 @@ from core.base.ids import IdKind, new_id
 from core.policy.grid import HOUR
 from core.states import LeaseState
 from core.tables.admin import Cleanup, CleanupRow
+from core.tables.jobs import Job
 from core.tables.kinds import RowResult
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
@@ -137,6 +138,7 @@ def show(session: Session, cleanup_id: str, now: datetime) -> CleanupView:
     ).all()
     goes = (RowResult.PLANNED, RowResult.REMOVED)
     going = [row for row in rows if row[0].result in goes]
+    running = _running_in(session, [lease.id for _, lease, *_ in rows if lease.state in BEGUN])
     results = [row.result for row, *_ in rows]
     applied_at = cleanup.applied_at
     return CleanupView(
@@ -161,11 +163,31 @@ def show(session: Session, cleanup_id: str, now: datetime) -> CleanupView:
         ),
         refunded_hours=sum(row.refund_hours for row, *_ in going),
         owners=len({lease.user_id for _, lease, *_ in going}),
-        rows=[_row_view(row, lease, user, node) for row, lease, user, node, _ in rows],
+        rows=[
+            _row_view(row, lease, user, node, running.get(lease.id, []))
+            for row, lease, user, node, _ in rows
+        ],
     )
 
 
-def _row_view(row: CleanupRow, lease: Lease, user: str, node: str) -> CleanupRowView:
+def _running_in(session: Session, lease_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Map lease id -> names of its owner's jobs that run in it."""
+    found: dict[str, list[str]] = {}
+    if lease_ids:
+        ids = list(session.execute(RUNNING_IN, {"lease_ids": lease_ids}))
+        names = dict(
+            session.execute(
+                select(Job.id, Job.name).where(Job.id.in_([job for _, job in ids]))
+            ).all()
+        )
+        for lease_id, job_id in ids:
+            found.setdefault(lease_id, []).append(names[job_id])
+    return found
+
+
+def _row_view(
+    row: CleanupRow, lease: Lease, user: str, node: str, jobs: list[str]
+) -> CleanupRowView:
     return CleanupRowView(
         lease=lease.id,
         user=user,
@@ -174,6 +196,7 @@ def _row_view(row: CleanupRow, lease: Lease, user: str, node: str) -> CleanupRow
         hold_end=lease.hold_end,
         hours=_hours(lease),
         state=lease.state,
+        jobs=jobs,
         code=row.code,
         rule=row.rule,
         message=row.message,

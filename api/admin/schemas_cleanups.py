@@ -74,6 +74,8 @@ class CleanupRowView(View):
     hours: int
     state: LeaseState
     """State of the lease now."""
+    jobs: list[str]
+    """Names of the jobs of its owner that run in it now; they stop with a checkpoint."""
     code: str
     rule: str
     message: str

@@ -149,8 +149,11 @@ def _rests_of(
         case = Case.of(BookingRequest(member, node, at, at + HOUR), situation, policy)
         left = quotas.left(case, granted=False)
         for name, quota in policy.quotas.items():
+            has_purse = bool(quota.one_of) and name in policy.charged_quotas
             for end in (end for begin, end in stretches[quota.period] if begin == first):
-                for kind, rest in _rests(name, quota, left, node, unit_of(policy)):
+                for kind, rest in _rests(
+                    name, quota, left, node, unit_of(policy), has_purse=has_purse
+                ):
                     yield (name, kind, first, end), quota.scope, rest
 
 
@@ -195,7 +198,13 @@ def unit_of(policy: Policy) -> HourUnit:
 
 
 def _rests(
-    name: str, quota: Quota, left: Sequence[Remainder], node: NodeRef, unit: HourUnit
+    name: str,
+    quota: Quota,
+    left: Sequence[Remainder],
+    node: NodeRef,
+    unit: HourUnit,
+    *,
+    has_purse: bool,
 ) -> Iterator[tuple[str, float]]:
     """Yield the rest of the quota's slots, of its cap for all hours, and of its caps by band."""
 
@@ -205,7 +214,7 @@ def _rests(
         return one.hours * node.slots if one.gpu_hours is None else one.gpu_hours
 
     of_it = [one for one in left if one.quota == name and not one.by_swap]
-    if quota.one_of:
+    if has_purse:
         yield PURSE, max((hours(one) for one in of_it if one.blocks), default=0.0)
     bands = [one for one in of_it if not one.blocks]
     for one in bands:

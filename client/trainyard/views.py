@@ -705,6 +705,8 @@ class CleanupRow(View):
     hours: int
     state: str
     """State of the lease now."""
+    jobs: tuple[str, ...]
+    """Names of the jobs of its owner that run in it now; they stop with a checkpoint."""
     code: str
     rule: str
     message: str

@@ -83,9 +83,8 @@ def _windows(policy: Policy, now: datetime) -> Iterator[str]:
 
 
 def _bands(policy: Policy) -> Iterator[str]:
-    used = {band.quota for band in policy.bands.values()}
     for name, quota in policy.quotas.items():
-        if quota.one_of and name not in used and not (name == "main" and not policy.bands):
+        if quota.one_of and name not in policy.charged_quotas:
             yield f"quotas.{name}: no band is charged to it, so it has no effect."
     for name, band in policy.bands.items():
         if band.local is not None and band.hours and min(band.hours) > _length_h(band):

@@ -50,6 +50,12 @@ class Policy(PolicyDocument):
         return self.policy.version
 
     @cached_property
+    def charged_quotas(self) -> frozenset[str]:
+        """Names of the quotas to which the hours of some band are charged."""
+        named = {band.quota for band in self.bands.values() if band.quota is not None}
+        return frozenset(named if self.bands else {"main"})
+
+    @cached_property
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.policy.zone)
 

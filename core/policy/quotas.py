@@ -111,13 +111,13 @@ def caps(case: Case) -> Iterator[Reason]:
 
 
 def left(case: Case, *, granted: bool) -> tuple[Remainder, ...]:
-    """Return the rest of the quotas in the period of the request.
+    """Return the rest of the quotas in the period of the request, of those that are charged.
 
     With `granted`, the request itself is counted as used.
     """
     found: list[Remainder] = []
     for name, quota in case.policy.quotas.items():
-        if quota.one_of:
+        if quota.one_of and name in case.policy.charged_quotas:
             found += _slots_left(case, name, quota, granted=granted)
         for band, limit, unit in _caps_of(case, quota):
             used = case.used_hours(quota, band, unit)

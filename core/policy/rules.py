@@ -285,10 +285,13 @@ def _node(case: Case) -> Iterator[Finding]:
     over = [span for span in case.holds if span.start < case.end and span.end > start]
     whole = next((span for span in over if case.request.node.size(span.num_slots) >= slots), None)
     if whole is not None:
+        is_own = any(fact.id == whole.lease_id for fact in case.own)
+        mine = f"You hold these hours already: your lease of {name} is from"
+        holder = mine if is_own else f"{name} is held from"
         yield _refusal(
             ReasonCode.NODE_TAKEN,
             "start",
-            f"{name} is held from {case.show(whole.start)} to {case.show(whole.end)}.",
+            f"{holder} {case.show(whole.start)} to {case.show(whole.end)}.",
             held_from=case.stamp(whole.start),
             held_until=case.stamp(whole.end),
         )

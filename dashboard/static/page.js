@@ -115,7 +115,7 @@ const ACTIONS = {
     search?.focus();
   },
   n: () => {
-    if (keys) location.href = "/jobs/new";
+    if (keys) location.href = "/jobs/new#f-name";
   },
   j: () => step(1),
   k: () => step(-1),

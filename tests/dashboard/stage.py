@@ -239,6 +239,7 @@ quotas:
     one_of:
       - {name: one-long, slots: [{pool: east, hours: 3}]}
       - {name: two-short, slots: [{pool: north, hours: 2}, {pool: north, hours: 2}]}
+  each: {period: window, max_node_hours: {all: 60}}
 walk_in: {allowed: true, max_hours: 8, charged: false}
 """
 

@@ -136,9 +136,10 @@ def cancel(platform: Running, job_id: str) -> None:
 def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
     page.goto("/jobs")
     page.keyboard.press("n")
-    page.wait_for_url("**/jobs/new")
+    page.wait_for_url("**/jobs/new#f-name")
     ready = page.locator("[data-submit]:not([disabled])")
     ready.wait_for()
+    assert page.evaluate("document.activeElement.id") == "f-name"
 
     page.click("[data-view=yaml]")
     page.fill("[data-spec]", spec("x", 0))

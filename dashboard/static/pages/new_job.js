@@ -295,4 +295,6 @@ fields.addEventListener("keydown", (event) => {
 
 document.querySelector("[data-views]").hidden = false;
 show(localStorage.getItem("spec-view") === "yaml" ? "yaml" : "form");
+// The key `n` leads to a field; in the other view to the text.
+if (location.hash) document.querySelector(fields.hidden ? "#spec" : location.hash)?.focus();
 findDraft();

@@ -336,6 +336,9 @@ def test_no_shows_and_idle_ones_are_active_and_spared_unless_included(world: Wor
     assert [(row["lease"], row["result"]) for row in spared["rows"]] == [(absent, "spared")]
     plan = preview(world, "no_show", "idle", include_active=True)
     assert going(plan) == [absent]
+    of_ann = preview(world, include_active=True, user="ann")
+    assert [row["jobs"] for row in of_ann["rows"]] == [["gpt-ddp"]]
+    assert [row["jobs"] for row in plan["rows"]] == [[]]
     apply(world, plan)
     assert states(world)[absent] == "ending"
     node = world.staff.get("/v1/nodes/box-2").json()

@@ -336,3 +336,18 @@ def test_every_start_that_is_offered_is_accepted(
     if verdict.ok:
         assert verdict.next_starts == ()
         assert verdict.charge.hours >= 1
+
+
+def test_hours_that_one_holds_oneself_are_called_so() -> None:
+    mine = lease(LONG, "02-21 15:00", 3)
+    verdict = ask(LONG, "02-21 15:00", 3, mine)
+    taken = next(reason for reason in verdict.reasons if reason.code == "node_taken")
+    assert taken.message.startswith(
+        f"You hold these hours already: your lease of {LONG.name} is from Fri 2025-02-21 15:00"
+    )
+
+
+def test_a_quota_to_which_nothing_is_charged_is_not_told_as_left() -> None:
+    assert {rest.quota for rest in ask(LONG, "02-21 15:00", 3).left} >= {"main", "extra"}
+    uncharged = policy(("_of: overnight, quota: main", "_of: overnight"))
+    assert "main" not in {rest.quota for rest in ask(LONG, "02-21 15:00", 3, rules=uncharged).left}

@@ -209,7 +209,7 @@ def restore(named: LeaseKey, as_json: AsJson = False) -> None:
     _answer(lease, f"{lease_id} is booked again, as {lease.id}.", as_json)
 
 
-@app.command("cancel")
+@app.command("cancel", hidden=True)  # the word of earlier versions for `release`
 def cancel(named: LeaseKey, as_json: AsJson = False) -> None:
     """Cancel a booked lease, or end an active one early."""
     with connect() as client:
