@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from random import Random, SystemRandom
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import and_, not_, or_, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -52,7 +52,7 @@ from scheduler.queue.parts import walk_in_slots
 from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide, leases_of
 from scheduler.queue.sentences import WaitingReason, node_names, reason_for
 from scheduler.queue.telling import JobReason, worth_telling
-from scheduler.snapshot import Snapshot, WaitingJob, take_snapshot
+from scheduler.snapshot import LENDING, Snapshot, WaitingJob, take_snapshot
 
 ACTOR = "scheduler"
 WAITLIST_EVERY = timedelta(seconds=5)
@@ -483,7 +483,8 @@ def places_in(session: Session, placement: InLease) -> list[NodeAssignment]:
     places = []
     for seen, slots in zip(placement.leases, placement.slots, strict=True):
         lease = session.get_one(Lease, seen.id, with_for_update=True)
-        if lease.state is not LeaseState.ACTIVE or set(slots) & taken_slots(session, seen.node_id):
+        taken = taken_slots(session, seen.node_id, lent_in=lease.id)
+        if lease.state is not LeaseState.ACTIVE or not taken.isdisjoint(slots):
             raise Overtaken
         places.append(NodeAssignment(nodes[seen.node_id], lease, slots))
     return places
@@ -580,15 +581,24 @@ def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:
     return nodes
 
 
-def taken_slots(session: Session, node_id: str) -> set[int]:
-    """Return the slots of a node that live attempts have. Its row must be locked."""
+def taken_slots(session: Session, node_id: str, *, lent_in: str) -> set[int]:
+    """Return the slots of a node that live attempts have, without those that workbenches in the
+    lease `lent_in` lend while they are idle. Its row must be locked."""
+    when_idle = Job.spec["workbench"]["when_idle"].as_string()
+    is_lent = and_(
+        AttemptPart.lease_id == lent_in,
+        Attempt.idle_since.is_not(None),
+        when_idle.in_(LENDING),
+    )
     taken = session.scalars(
         select(AttemptPart.slots)
         .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
         .where(
             AttemptPart.node_id == node_id,
             AttemptPart.ended_at.is_(None),
             Attempt.state.in_(LIVE_ATTEMPT),
+            or_(when_idle.is_(None), not_(is_lent)),
         )
     )
     return {slot for slots in taken for slot in slots}

@@ -22,6 +22,7 @@ from core.policy.document import DEFAULT, Policy, policy_of
 from core.policy.grid import usable_end
 from core.policy.sections import Scheduling
 from core.policy.verdict import NodeRef
+from core.spec.workbench import MOST_HELD_GIB, WhenIdle
 from core.states import (
     INTERRUPTED,
     LIVE_ATTEMPT,
@@ -53,6 +54,7 @@ from strategies.plan.hardware import Hardware
 
 # After so long a job no longer waits until the node has copied the last attempt's files.
 SAVING_PATIENCE = timedelta(minutes=10)
+LENDING = (WhenIdle.LEND, WhenIdle.RELEASE)
 CUTS_IN_VAIN = 2  # a job stopped so often before it saved is not started in a gap again
 
 
@@ -146,6 +148,8 @@ class AttemptSnapshot:
     job_name: str = ""
     guest: bool = False
     """True if it runs in another user's lease, until that user comes."""
+    lends: bool = False
+    """True for a workbench that is idle and whose owner lets others have its slots meanwhile."""
 
     @property
     def is_starting(self) -> bool:
@@ -267,6 +271,13 @@ class Snapshot:
     def has_run_in(self, lease_id: str) -> bool:
         """Return True if a job of its owner has run in the lease, or if a waiting job names it."""
         return lease_id in self.used or any(lease_id in job.lease_ids for job in self.waiting)
+
+    def lends(self, lease_id: str) -> bool:
+        """Return True if its owner's workbenches in the lease are all idle and may be lent, and
+        nothing else of the owner runs in it or waits for it."""
+        own = [one for one in self.attempts_in(lease_id) if not one.guest]
+        is_wanted = any(lease_id in job.lease_ids for job in self.waiting)
+        return bool(own) and all(one.lends for one in own) and not is_wanted
 
     def idle_s(self, lease: LeaseSnapshot) -> float:
         """Return the seconds for which its owner could have used an active lease."""
@@ -507,6 +518,9 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSnapshot]) -> list[Att
             Lease.hold_end,
             Attempt.started_at,
             Attempt.held_until,
+            Attempt.idle_since,
+            Attempt.gpu_held_gib,
+            Job.spec["workbench"]["when_idle"].as_string().label("when_idle"),
             Attempt.rendezvous.is_not(None).label("gang"),
             Job.user_id,
             Job.name.label("job_name"),
@@ -528,6 +542,12 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSnapshot]) -> list[Att
         left_s = fields.pop("wall_time_s") - fields.pop("used_s")
         fields["hold_end"] = _held_until(row.lease_id, leases) or row.hold_end
         held_until = fields.pop("held_until")
+        choice, idle_since, held_gib = (
+            fields.pop(name) for name in ("when_idle", "idle_since", "gpu_held_gib")
+        )
+        is_idle = idle_since is not None and row.job_state is JobState.RUNNING
+        is_free = held_gib is not None and held_gib <= MOST_HELD_GIB
+        fields["lends"] = choice in LENDING and is_idle and is_free
         ends_at = held_until or begun + timedelta(seconds=left_s)
         attempts.append(AttemptSnapshot(**fields, ends_at=ends_at))
     return attempts

@@ -19,6 +19,7 @@ from api.web.clean_text import clean_text, cleaned
 from api.web.identity import NodeIdentity
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
+from core.jobs.idleness import look_at_gpus
 from core.leases import node_slots
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
@@ -196,6 +197,12 @@ def _take_part(
         _take_hold(session, node, job, attempt, seen.held, now=now)
         bells.jobs.add(job.id)
         bells.nodes.add(node.name)  # its deadline has moved
+    if (
+        "workbench" in job.spec
+        and seen.phase is Phase.RUNNING
+        and look_at_gpus(session, job, attempt, part, beat.telemetry, now=now)
+    ):
+        bells.scheduler = True
     if seen.phase is Phase.RUNNING and attempt.state is AttemptState.STARTING:
         attempts.run(session, job, attempt, now=now, actor=node.id)
     if seen.phase is Phase.STOPPING and attempt.state is not AttemptState.STOPPING:

@@ -12,8 +12,11 @@ from api.nodes.fetching_ahead import DATASET_FILE, script_inputs, wanted_ahead
 from api.nodes.network_lists import network_of
 from api.nodes.workspace_orders import workspace_order
 from core.jobs.attempts import limited_to
+from core.leases.active_policies import active_policies
 from core.leases.adjacent import stopped_with
+from core.policy.document import policy_of
 from core.policy.grid import usable_end
+from core.policy.verdict import NodeRef
 from core.spec.script import Script
 from core.spec.spec import (
     AnyJobSpec,
@@ -57,6 +60,7 @@ STOP_GRACE_S = {Outcome.CANCELLED: 10.0}
 DEFAULT_STOP_GRACE_S = 60.0
 # After the loss of a rank on another node nothing can be saved: a checkpoint needs all ranks.
 FELLOW_GONE_GRACE_S = 5.0
+HOST_IS_BACK_GRACE_S = 10.0  # of a guest on an idle workbench's slots: its owner sits there
 
 # Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
 DESIRED = (
@@ -134,7 +138,7 @@ def _order(
 ) -> Order | Unread:
     spec, plan = stored_spec(job.spec), stored_plan(job.plan)
     until = deadlines(job, attempt, _leases_of(session, attempt), now=now)
-    stop = _stop(attempt) if attempt.state is AttemptState.STOPPING else None
+    stop = _stop(session, job, attempt) if attempt.state is AttemptState.STOPPING else None
     if spec is None or plan is None:
         return Unread(job_id=job.id, epoch=attempt.epoch, deadlines=until, stop=stop)
     dataset = session.get(Dataset, job.dataset_id) if job.dataset_id else None
@@ -145,7 +149,7 @@ def _order(
         plan=plan,
         launcher=_launcher(spec),
         slots=part.slots,
-        slots_of_node=_slots_of_node(session, part),
+        slots_of_node=_slots_of_node(session, job, attempt, part),
         gang=_gang(attempt, part),
         threads_per_rank=spec.resources.threads_per_rank,
         dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
@@ -163,6 +167,7 @@ def _order(
         workspace=workspace_order(session, job, attempt, part, quota),
         network=network_of(session, job, spec, session.get_one(Node, part.node_id)),
         hold_on_failure_s=spec.hold_on_failure if isinstance(spec, ScriptJobSpec) else None,
+        idle_after_s=_idle_after_s(session, part) if isinstance(spec, WorkbenchJobSpec) else None,
         resume=_resume(session, attempt),
         deadlines=until,
         stop=stop,
@@ -171,20 +176,51 @@ def _order(
     )
 
 
-def _stop(attempt: Attempt) -> StopOrder:
+def _stop(session: Session, job: Job, attempt: Attempt) -> StopOrder:
     if attempt.stop_reason is None:
         return StopOrder(reason=Outcome.PREEMPTED, grace_s=FELLOW_GONE_GRACE_S)
+    if attempt.stop_reason is Outcome.PREEMPTED and is_beside_host(session, job, attempt):
+        return StopOrder(reason=Outcome.PREEMPTED, grace_s=HOST_IS_BACK_GRACE_S)
     grace_s = STOP_GRACE_S.get(attempt.stop_reason, DEFAULT_STOP_GRACE_S)
     return StopOrder(reason=attempt.stop_reason, grace_s=grace_s)
 
 
-def _slots_of_node(session: Session, part: AttemptPart) -> int | None:
-    """Return the number of the node's slots if the lease is a part of them.
+def is_beside_host(session: Session, job: Job, attempt: Attempt) -> bool:
+    """Return True for a guest in a lease in which something of the lease's owner runs too."""
+    lease = session.get_one(Lease, attempt.lease_id)
+    if lease.user_id == job.user_id:
+        return False
+    found = session.scalar(
+        select(Attempt.id)
+        .join(Job, Job.id == Attempt.job_id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        .where(
+            AttemptPart.lease_id == lease.id,
+            AttemptPart.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
+            Job.user_id == lease.user_id,
+        )
+    )
+    return found is not None
+
+
+def _idle_after_s(session: Session, part: AttemptPart) -> int | None:
+    """Return the seconds after which a workbench on this node is idle, by the node's policy."""
+    node = session.get_one(Node, part.node_id)
+    ref = NodeRef(node.id, node.name, node.class_name, node.slots)
+    after_min = policy_of(ref, active_policies(session)).scheduling.idle_after_min
+    return None if after_min is None else 60 * after_min
+
+
+def _slots_of_node(session: Session, job: Job, attempt: Attempt, part: AttemptPart) -> int | None:
+    """Return the number of the node's slots if the lease is a part of them, or if it is the job of
+    a guest beside one of the lease's owner.
 
     An older worker, which would not read the order, is told nothing: it has been given no parts.
     """
     lease, node = session.get_one(Lease, part.lease_id), session.get_one(Node, part.node_id)
     is_part = lease.num_slots is not None and lease.num_slots < node.slots
+    is_part = is_part or is_beside_host(session, job, attempt)
     return node.slots if is_part and node.inventory.get("sharing") else None
 
 

@@ -10,9 +10,10 @@ from api.web.identity import Person
 from api.workbenches.schemas import WorkbenchView
 from api.workbenches.tunnels import Key
 from core.base.errors import Conflict, Forbidden, NotFound
+from core.jobs.idleness import idle_note
 from core.leases.adjacent import stopped_with
 from core.spec.spec import ProgramJobSpec, WorkbenchJobSpec, stored_plan, stored_spec
-from core.spec.workbench import WorkbenchKind
+from core.spec.workbench import WhenIdle, WorkbenchKind
 from core.states import LIVE_ATTEMPT, LIVE_JOB, WAITING_JOB, AttemptState, JobState
 from core.tables.jobs import Attempt, AttemptPart, Job
 
@@ -32,7 +33,7 @@ WITH_TUNNEL = (
 
 
 def list_workbenches(
-    session: Session, person: Person, *, browser_is_off: str
+    session: Session, person: Person, *, browser_is_off: str, now: datetime
 ) -> list[WorkbenchView]:
     """Return a person's workbenches that wait or run, and sandboxes that are held, newest first."""
     rows = session.execute(
@@ -62,10 +63,16 @@ def list_workbenches(
                 ends_at=stops_at(job, attempt, last),
                 can_be_entered=job.state is JobState.RUNNING,
                 no_browser=browser_is_off if kind in IN_BROWSER else "",
+                idle_since=None if attempt is None else attempt.idle_since,
+                idle_note=idle_note(session, attempt, _choice(spec), now=now),
                 is_held=attempt is not None and attempt.held_until is not None,
             )
         )
     return found
+
+
+def _choice(spec: ProgramJobSpec) -> WhenIdle:
+    return spec.workbench.when_idle if isinstance(spec, WorkbenchJobSpec) else WhenIdle.KEEP
 
 
 def find_entry(session: Session, job_id: str, person: Person) -> Key:

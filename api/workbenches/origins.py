@@ -7,6 +7,7 @@ on holds no secret of ours.
 """
 
 import re
+from contextlib import suppress
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from api.workbenches import passes
 from api.workbenches.finding import end_of
 from api.workbenches.passes import Passes
 from api.workbenches.proxy import forward, forward_socket
-from api.workbenches.tunnels import Key
+from api.workbenches.tunnels import Key, NotConnected, Tunnels
 from core.base.clock import utc_now
 from core.base.errors import ServiceError
 from core.base.settings import ApiSettings
@@ -137,6 +138,10 @@ class WorkbenchOrigins:
             return _refusal(
                 403, "You have no pass to this workbench, or it is over. " + self._again()
             )
+        if path == CLOCK and request.method == "POST":  # a key was pressed there
+            with suppress(NotConnected):
+                await self.process.service(Tunnels).stir(key)
+            return Response(status_code=204, headers=PAGE_HEADERS)
         if path == CLOCK:
             ends_at = await run_in_threadpool(_end_of, self.process, key)
             told = None if ends_at is None else ends_at.isoformat()

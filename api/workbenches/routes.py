@@ -14,9 +14,12 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Path, Query, WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from api.jobs.job_views import show_job
 from api.web.auth import SignedIn, enter, enter_as_node
+from api.web.bells import Bells
 from api.web.identity import Person
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
@@ -27,6 +30,8 @@ from api.workbenches.schemas import WorkbenchEntryView, WorkbenchView
 from api.workbenches.tunnels import Key, NotConnected, Stream, StreamLost, Tunnels
 from core.base.clock import utc_now
 from core.base.errors import NotSupportedYet, ServiceError
+from core.jobs import idleness
+from core.wire.frames import IdleReport
 
 router = APIRouter(prefix="/v1/workbenches", tags=["workbenches"])
 sockets = APIRouter()
@@ -47,7 +52,9 @@ def list_workbenches(person: SignedIn, process: ProcessDep) -> Page[WorkbenchVie
     """List your workbenches that wait or run, newest first. A workbench is a job: it is started by
     POST /v1/jobs and stopped by POST /v1/jobs/{id}/cancel."""
     with process.read() as session:
-        found = finding.list_workbenches(session, person, browser_is_off=why_off(process.settings))
+        found = finding.list_workbenches(
+            session, person, browser_is_off=why_off(process.settings), now=utc_now()
+        )
     return Page[WorkbenchView](data=found)
 
 
@@ -94,8 +101,18 @@ async def hold_tunnel(websocket: WebSocket, job_id: PlainText, epoch: int) -> No
         except (WebSocketDisconnect, RuntimeError) as error:
             raise NotConnected("The workbench's node is not connected now. Try again.") from error
 
+    key = Key(job_id, epoch)
+
+    async def heed(report: IdleReport) -> bool:
+        try:
+            await run_in_threadpool(process.transact, _take_report, key, report, now=utc_now())
+        except (ServiceError, DBAPIError) as error:
+            log.warning("idleness_not_recorded", job=job_id, error=str(error)[:300])
+            return False
+        return True
+
     with suppress(NotConnected):
-        await process.service(Tunnels).hold(Key(job_id, epoch), hear, say)
+        await process.service(Tunnels).hold(key, hear, say, heed)
     with suppress(RuntimeError):
         await websocket.close(TRY_AGAIN)
 
@@ -255,6 +272,14 @@ def _entry(process: Process, job_id: str, person: Person) -> tuple[Key, datetime
     with process.read() as session:
         key = finding.find_entry(session, job_id, person)
         return key, show_job(session, job_id, person).stops_at
+
+
+def _take_report(
+    session: Session, bells: Bells, key: Key, report: IdleReport, *, now: datetime
+) -> None:
+    if idleness.take_report(session, key.job_id, key.epoch, report, now=now):
+        bells.scheduler = True  # guests come, or leave
+        bells.jobs.add(key.job_id)
 
 
 def _require_part(process: Process, job_id: str, epoch: int, node_id: str) -> None:

@@ -28,6 +28,10 @@ class WorkbenchView(View):
     no_browser: str
     """Reason why its program in the browser cannot be opened here; empty if it can, or if it has
     none."""
+    idle_since: Moment | None
+    """Moment since which it is idle, by the policy of its node. Null: it is in use."""
+    idle_note: str
+    """Use of its slots meanwhile, in sentences; empty if it is in use."""
     is_held: bool
     """True for the sandbox of a job that has failed (`hold_on_failure`): POST
     /v1/jobs/{id}/release ends it."""

@@ -28,8 +28,10 @@ from core.wire.frames import (
     WINDOW,
     BadFrame,
     Frame,
+    IdleReport,
     Kind,
     credit_in,
+    idle_in,
     pack,
     pack_credit,
     pack_resize,
@@ -43,6 +45,7 @@ MAX_STREAMS = 256  # of one tunnel
 OPEN_WITHIN_S = 10.0
 LOOK_EVERY_S = 2.0  # whether a process that holds a tunnel for us is still there
 AWAY_S = 1.0
+HEEDED_EVERY_S = 1.0  # reports of one workbench: each may become a row
 
 log = structlog.get_logger()
 
@@ -172,6 +175,9 @@ class HeldTunnel:
         """Stream -> inbox of the process that has opened it."""
         self.taken = asyncio.Event()
         """Set once the node has connected to another process."""
+        self.report: IdleReport | None = None
+        """Newest report on the use of the workbench."""
+        self.has_report = asyncio.Event()
 
 
 class Tunnels:
@@ -247,6 +253,11 @@ class Tunnels:
         if not heard_by:
             raise NotConnected("The workbench's node is not connected now. Try again.")
 
+    async def stir(self, key: Key) -> None:
+        """Tell a workbench that its owner is in front of its program in the browser. Raises
+        NotConnected."""
+        await self.send(key, 0, pack(Kind.STIRRED, 0))
+
     # --------------------------------------------------------------------------------- for nodes
 
     async def hold(
@@ -254,20 +265,24 @@ class Tunnels:
         key: Key,
         hear: Callable[[], Awaitable[bytes | None]],
         say: Callable[[bytes], Awaitable[None]],
+        heed: Callable[[IdleReport], Awaitable[bool]],
     ) -> None:
         """Hold a node's connection until it ends, or until the node has made another.
 
         `hear` returns its next message, or None at its end; `say` raises NotConnected after that.
+        `heed` takes a report on the use of the workbench, and is asked again if it returns False.
         """
         held = HeldTunnel(key, say)
         await say(pack(Kind.HELLO, held.number))
         hearing = asyncio.create_task(self._hear(held, hear))
         taken = asyncio.create_task(held.taken.wait())
+        heeding = asyncio.create_task(self._heed(held, heed))
         try:
             await asyncio.wait((hearing, taken), return_when=asyncio.FIRST_COMPLETED)
         finally:
             taken.cancel()
             hearing.cancel()
+            heeding.cancel()
             await self._let_go(held)
 
     async def _hear(self, held: HeldTunnel, hear: Callable[[], Awaitable[bytes | None]]) -> None:
@@ -282,6 +297,17 @@ class Tunnels:
             except BadFrame as error:
                 log.warning("bad_frame", job=held.key.job_id, error=str(error))
                 return
+
+    @staticmethod
+    async def _heed(held: HeldTunnel, heed: Callable[[IdleReport], Awaitable[bool]]) -> None:
+        while True:
+            await held.has_report.wait()
+            held.has_report.clear()
+            report = held.report
+            assert report is not None
+            if not await heed(report):
+                held.has_report.set()
+            await asyncio.sleep(HEEDED_EVERY_S)
 
     async def _take_up(self, held: HeldTunnel) -> None:
         held.is_open = True
@@ -308,6 +334,10 @@ class Tunnels:
                 await self._redis.publish(INBOX + inbox, over)
 
     async def _pass_on(self, held: HeldTunnel, frame: Frame, message: bytes) -> None:
+        if frame.kind is Kind.IDLE:
+            held.report = idle_in(frame.content)
+            held.has_report.set()
+            return
         inbox = held.inboxes.get(frame.stream)
         if inbox is None:
             self._deliver(frame, key=held.key)
@@ -372,7 +402,7 @@ class Tunnels:
         frame = unpack(content)
         if frame.kind is Kind.OPEN and len(held.inboxes) < MAX_STREAMS:
             held.inboxes[frame.stream] = inbox
-        if held.inboxes.get(frame.stream) != inbox:
+        if held.inboxes.get(frame.stream) != inbox and frame.kind is not Kind.STIRRED:
             return
         if frame.kind is Kind.CLOSE:
             del held.inboxes[frame.stream]

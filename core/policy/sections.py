@@ -298,6 +298,9 @@ class Scheduling(Section):
     """`on` if a job that saves checkpoints may start before a lease that it must give way to."""
     min_useful_min: Annotated[int, Field(ge=1, le=24 * 60)] = 30
     """Shortest gap for that, in minutes: a start and a checkpoint should not take a third of it."""
+    idle_after_min: Annotated[int, Field(ge=1, le=24 * 60)] | None = None
+    """Minutes without a key, a busy program or use of its GPUs after which a workbench is idle. Its
+    slots are then lent, if its owner has chosen so; None: no workbench is ever idle."""
     shares: dict[Name, Annotated[int, Field(ge=1, le=100_000)]] = {}
     """Slots (GPUs), by lab, that its jobs can always get back from those who borrow them."""
     min_run_min: Count = 30

@@ -13,6 +13,7 @@ from strategies.plan.spec import SpecPart
 from strategies.plan.words import counted
 
 MAX_REQUIREMENTS = 64 << 10
+MOST_HELD_GIB = 1.5  # of a GPU's memory, by an idle workbench that is lent: driver and contexts
 
 
 class WorkbenchKind(StrEnum):
@@ -20,6 +21,17 @@ class WorkbenchKind(StrEnum):
 
     TERMINAL = "terminal"
     JUPYTER = "jupyter"
+
+
+class WhenIdle(StrEnum):
+    """Use of a workbench's slots while nobody is in front of it and nothing runs in it."""
+
+    KEEP = "keep"
+    """No use: they wait for their owner."""
+    LEND = "lend"
+    """Jobs of its owner in the lease may have them, then guests, if no GPU memory is held."""
+    RELEASE = "release"
+    """The same as `lend`, after its kernels were shut down, which gives back the GPU memory."""
 
 
 class Workbench(SpecPart):
@@ -34,6 +46,10 @@ class Workbench(SpecPart):
     ) = None
     """Text of a requirements.txt, whose packages are put over those of the node. Default: the
     node's own."""
+    when_idle: WhenIdle = Field(
+        default=WhenIdle.KEEP, exclude_if=lambda choice: choice is WhenIdle.KEEP
+    )
+    """Use of its slots while it is idle, on nodes whose policy sets `scheduling.idle_after_min`."""
 
 
 def plan_workbench(

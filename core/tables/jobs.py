@@ -187,6 +187,13 @@ class Attempt(Base):
     attempt is live until then."""
     held_outcome: Mapped[Outcome | None]
     """Outcome that it has when it is no longer held."""
+    idle_since: Mapped[datetime | None]
+    """Time since which it is a workbench that is idle; None: it is in use, or is none."""
+    gpus_used_at: Mapped[datetime | None]
+    """Time at which the GPUs of a workbench were last seen in use, by itself and not by a guest."""
+    gpu_held_gib: Mapped[float | None]
+    """Most memory in use on one of the GPUs of a workbench that is idle, before guests are there;
+    0 without GPUs. None: not seen since it is idle."""
     exit: Mapped[Document | None]
     """`core.wire.messages.ExitRecord`, judged from those of all its nodes."""
     files_kept: Mapped[bool] = mapped_column(default=False)

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 HEADER = struct.Struct("!BQ")
+IDLE_REPORT = struct.Struct("!?I")
 MAX_CONTENT = 32 << 10  # small, so that a key waits for no more than this of a download
 MAX_FRAME = HEADER.size + MAX_CONTENT
 WINDOW = 256 << 10
@@ -33,6 +34,11 @@ class Kind(IntEnum):
     """Rows and columns of a terminal's window, two bytes each."""
     CLOSE = 6
     """The stream is over. The content is JSON, and says why."""
+    IDLE = 7
+    """The workbench is idle, or in use again, and of no stream. The content is an `IdleReport`."""
+    STIRRED = 8
+    """Word that its owner is in front of the program in the browser, which the porter cannot see.
+    Of no stream."""
 
 
 class Frame(NamedTuple):
@@ -41,6 +47,14 @@ class Frame(NamedTuple):
     kind: Kind
     stream: int
     content: bytes
+
+
+class IdleReport(NamedTuple):
+    """Report of a porter about the use of its workbench."""
+
+    is_idle: bool
+    after_s: int
+    """Seconds without use after which it is idle."""
 
 
 class BadFrame(ValueError):
@@ -74,6 +88,18 @@ def credit_in(content: bytes) -> int:
     if len(content) != 4:
         raise BadFrame("a credit has 4 bytes")
     return int.from_bytes(content)
+
+
+def pack_idle(report: IdleReport) -> bytes:
+    """Return a frame that says whether the workbench is idle."""
+    return pack(Kind.IDLE, 0, IDLE_REPORT.pack(report.is_idle, report.after_s))
+
+
+def idle_in(content: bytes) -> IdleReport:
+    """Return the report in an IDLE. Raises BadFrame."""
+    if len(content) != IDLE_REPORT.size:
+        raise BadFrame(f"a report has {IDLE_REPORT.size} bytes")
+    return IdleReport(*IDLE_REPORT.unpack(content))
 
 
 def pack_resize(stream: int, rows: int, columns: int) -> bytes:

@@ -454,6 +454,9 @@ class Order(Message):
     )
     """Seconds for which the sandbox is held if the program fails. Left out of the answer if None:
     older workers do not know the field."""
+    idle_after_s: int | None = Field(default=None, ge=1, exclude_if=lambda seconds: seconds is None)
+    """Seconds without use after which a workbench says that it is idle. None: it does not look.
+    Left out of the answer then: older workers do not know the field."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None

@@ -32,7 +32,7 @@ async def start(viewer: Viewer) -> Response:
     kind = fields.get("kind", "terminal")
     spec: dict[str, object] = {
         "name": fields.get("name") or kind,
-        "workbench": {"kind": kind},
+        "workbench": {"kind": kind, "when_idle": fields.get("when_idle") or "keep"},
         "resources": {
             "ranks_per_node": int(gpus) if gpus.isdecimal() else gpus,
             "wall_time": fields.get("wall_time") or ("24h" if lease != NOW else "50min"),

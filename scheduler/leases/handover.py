@@ -30,6 +30,7 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, say
 from scheduler.leases import succession
+from scheduler.queue.guests import is_lent
 from scheduler.queue.sentences import unavailable
 from scheduler.snapshot import LeaseSnapshot, NodeSnapshot, Snapshot
 from strategies.plan.words import counted
@@ -268,9 +269,8 @@ def _active(lease: LeaseSnapshot, world: Snapshot, *, verdicts: bool) -> Iterato
     if stop is not None and (following is None or begin is not None):
         yield Stop(lease, f"The lease ends at {clock(lease.hold_end, world.now)}.", stop)
         return
-    if world.has_run_in(lease.id) and any(
-        guest.job_state in RUNS for guest in world.guests_in(lease.id)
-    ):
+    is_owner_here = world.has_run_in(lease.id) and not is_lent(lease, world)
+    if is_owner_here and any(guest.job_state in RUNS for guest in world.guests_in(lease.id)):
         yield Recall(lease)
     for due in world.due.get(lease.id, ()):
         if due.kind is AppointmentKind.NOTIFY and following is None:

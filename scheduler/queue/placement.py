@@ -337,7 +337,7 @@ def _place_in_leases(
         guests = world.guests_in(lease.id)
         if guests:
             return AfterLease(lease, guests[0], world.now + RECALLED_WITHIN)
-        slots = free.lowest(lease, job.ranks)
+        slots = free.lowest(lease, job.ranks) or free.lowest(lease, job.ranks, lent=True)
         node = world.nodes[lease.node_id]
         running = world.attempts_at(lease)
         fits = node.class_name in job.classes
@@ -417,9 +417,11 @@ def _as_guest(
         found: dict[str, tuple[LeaseSnapshot, tuple[int, ...]]] = {}
         for lease in idle:
             node = world.nodes[lease.node_id]
-            slots = free.lowest(lease, job.ranks)
+            is_beside = world.lends(lease.id)
+            slots = free.lowest(lease, job.ranks, lent=is_beside)
             if (
                 slots is not None
+                and not (is_beside and job.num_nodes > 1)  # it would leave late
                 and node.class_name == class_name
                 and node.id not in found
                 and (lease.num_slots or node.slots) >= job.slots_needed(class_name)

@@ -29,7 +29,7 @@ SAVES_AT_ITS_END = (
 class Gate:
     """The other end of a porter's link."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **variables: str) -> None:
         place_porter(folder / "porter")
         (folder / "home").mkdir()
         self.link, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -38,7 +38,10 @@ class Gate:
             self.process = subprocess.Popen(
                 [*(sys.executable, "-I", "-S", "-c", PROGRAM), str(folder / "porter"),
                  str(inside.fileno())],
-                env={"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "PS1": "$ "},
+                env={
+                    **{"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "PS1": "$ "},
+                    **variables,
+                },
                 pass_fds=[inside.fileno()],
             )  # fmt: skip
 
@@ -50,10 +53,14 @@ class Gate:
     def say(self, frame: bytes) -> None:
         self.link.send(frame)
 
+    def hear_any(self) -> Frame:
+        """The next frame."""
+        return unpack(self.link.recv(MAX_FRAME))
+
     def hear(self, stream: int) -> Frame:
         """The next frame of a stream."""
         while True:
-            frame = unpack(self.link.recv(MAX_FRAME))
+            frame = self.hear_any()
             if frame.stream == stream:
                 return frame
 

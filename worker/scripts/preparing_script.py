@@ -166,7 +166,9 @@ def program_run(
             api_url=host.api_url,
             **dict(run),
         )
-    return WorkbenchRun(workbench=program, api_url=host.api_url, **dict(run))
+    return WorkbenchRun(
+        workbench=program, api_url=host.api_url, idle_after_s=order.idle_after_s, **dict(run)
+    )
 
 
 def _place_code(

@@ -84,6 +84,8 @@ class WorkbenchRun(ProgramRun):
     workbench: Workbench
     api_url: str
     """Address of the API, to which its carrier connects."""
+    idle_after_s: int | None = None
+    """Seconds without use after which it says that it is idle; None: it does not look."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.spec.workbench import WorkbenchKind
+from core.spec.workbench import WhenIdle, WorkbenchKind
 from worker.attempts import Attempt, NodeFolder, read_model
 from worker.enrol import IdentityFile
 from worker.ranks.judge import RankEvidence
@@ -17,6 +17,7 @@ from worker.scripts.script_launch import WORKING_FOLDER, ProgramLauncher, Script
 from worker.scripts.script_run import WorkbenchRun
 from worker.workbench import jupyter
 from worker.workbench.carrier import fork_carrier, tunnel_url
+from worker.workbench.idleness import IDLE_AFTER, RELEASES
 from worker.workbench.porter import GREETING, SHELL_FOLDER
 from worker.workspaces.folders import INSIDE
 
@@ -114,6 +115,10 @@ class WorkbenchLauncher(ProgramLauncher):
 
     def own_variables(self) -> dict[str, str]:
         own = {"HOME": self.home, "SHELL": shutil.which("bash") or "/bin/sh"}
+        if self.workbench_run.idle_after_s is not None:
+            own[IDLE_AFTER] = str(self.workbench_run.idle_after_s)
+            if self.workbench_run.workbench.when_idle is WhenIdle.RELEASE:
+                own[RELEASES] = "1"
         return {**own, **jupyter.server_variables(PORTER)} if self._server() else own
 
     def ended(self, pid: int, code: int) -> None:

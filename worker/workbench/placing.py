@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]  # where the packages lie
 FILES = (
     "core/wire/frames.py",
+    "worker/workbench/idleness.py",
     "worker/workbench/porter.py",
     "worker/workbench/ssh_server.py",
 )

@@ -2,9 +2,9 @@
 
 Terminals belong to it, not to who looks at them: a shell and the last of its output stay while
 nobody is connected. It hears frames (`core.wire.frames`) on a socket that it inherits, and runs
-with the standard library only, from copies of these two files. Beside them it may run a server for
-the browser, and opens connections to it. SIGTERM ends the shells as a closed terminal does, and the
-server after it has written what was typed last.
+with the standard library only, from copies of the files that `placing` lists. Beside them it may
+run a server for the browser, and opens connections to it. SIGTERM ends the shells as a closed
+terminal does, and the server after it has written what was typed last.
 """
 
 import asyncio
@@ -30,13 +30,16 @@ from core.wire.frames import (
     WINDOW,
     BadFrame,
     Frame,
+    IdleReport,
     Kind,
     credit_in,
     pack,
     pack_credit,
+    pack_idle,
     size_in,
     unpack,
 )
+from worker.workbench.idleness import IDLE_AFTER, RELEASES, Idleness
 
 KEPT_BYTES = 256 << 10  # of a terminal's output
 BEHIND_BYTES = KEPT_BYTES // 2  # a program is held up once even its fastest viewer is so far behind
@@ -81,6 +84,15 @@ class Porter:
         """The SSH server, once somebody has asked for it."""
         self.waiting: deque[bytes] = deque()
         """Frames that the link has not taken yet; credit bounds them."""
+        self.idleness: Idleness | None = None
+        """Watch over its use, if the node's policy says when a workbench is idle."""
+        if after_s := os.environ.get(IDLE_AFTER):
+            self.idleness = Idleness(
+                int(after_s),
+                self._tell_idle,
+                socket=SOCKET if server else None,
+                releases=RELEASES in os.environ,
+            )
 
     async def serve(self) -> int:
         """Serve until SIGTERM, or until the link or the server has ended; then end the rest.
@@ -99,7 +111,10 @@ class Porter:
         if not self.over.is_set():
             loop.add_reader(self.link.fileno(), self.hear)
             note("The workbench is ready.")
+        looking = None if self.idleness is None else asyncio.create_task(self.idleness.watch())
         await self.over.wait()
+        if looking is not None:
+            looking.cancel()
         loop.remove_reader(self.link.fileno())
         if self.ssh is not None and self.ssh.returncode is None:
             self.ssh.terminate()
@@ -171,6 +186,11 @@ class Porter:
                 viewer.leave()
             self.waiting.clear()
             self.say(pack(Kind.HELLO, frame.stream))
+            if self.idleness is not None:
+                self._tell_idle(self.idleness.is_idle)
+            return
+        if frame.kind is Kind.STIRRED:
+            self.stir()
             return
         if frame.kind is Kind.OPEN:
             self.open(frame.stream, frame.content)
@@ -178,6 +198,15 @@ class Porter:
         found = self.streams.get(frame.stream)
         if found is not None:
             found.obey(frame)
+
+    def stir(self) -> None:
+        """Take note that its owner uses the workbench now."""
+        if self.idleness is not None:
+            self.idleness.stir()
+
+    def _tell_idle(self, is_idle: bool) -> None:
+        assert self.idleness is not None
+        self.say(pack_idle(IdleReport(is_idle, self.idleness.after_s)))
 
     def open(self, stream: int, content: bytes) -> None:
         """Open a stream to the server, or to a terminal, which is started if there is none of that
@@ -254,6 +283,7 @@ class Viewer:
         """Do what a frame of this stream asks for."""
         match frame.kind:
             case Kind.DATA:
+                self.porter.stir()
                 self.terminal.type(frame.content)
                 self.taken += len(frame.content)
                 if self.taken >= WINDOW // 2:
@@ -352,6 +382,11 @@ class SshConnection(Connection):
     def __init__(self, porter: Porter, stream: int, key: str) -> None:
         self.key = key
         super().__init__(porter, stream, SSH_SOCKET)
+
+    def obey(self, frame: Frame) -> None:
+        if frame.kind is Kind.DATA:
+            self.porter.stir()  # it is encrypted: a key cannot be told from the client's own bytes
+        super().obey(frame)
 
     async def _prepare(self) -> dict[str, str]:
         with open(SSH_KEYS, "a") as keys:

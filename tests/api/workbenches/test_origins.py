@@ -49,7 +49,7 @@ class Program:
         self.answer: Callable[[bytes], bytes] = lambda _: OK
         self.sockets: dict[int, ServerProtocol] = {}
         self.heads: dict[int, bytes] = {}
-        self.ready = threading.Event()
+        self.ready, self.stirred = threading.Event(), threading.Event()
         self._client = world.node
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -74,7 +74,9 @@ class Program:
 
     def _obey(self, message: bytes) -> Iterator[bytes]:
         kind, stream, content = unpack(message)
-        if kind is Kind.OPEN:
+        if kind is Kind.STIRRED:
+            self.stirred.set()
+        elif kind is Kind.OPEN:
             assert json.loads(content) == {"server": True}
             self.heads[stream] = b""
             yield pack(Kind.OPENED, stream, b"{}")
@@ -182,6 +184,17 @@ def test_its_own_pages_alone_are_told_its_end(world: World, program: Program) ->
     assert browser(world, program).get("/.trainyard/clock").status_code == 403
     foreign = {"Sec-Fetch-Site": "cross-site"}
     assert page.get("/.trainyard/clock", headers=foreign).status_code == 403
+
+
+def test_a_key_in_its_own_pages_is_told_to_its_porter(world: World, program: Program) -> None:
+    page = entered(world, program)
+    assert (
+        page.post("/.trainyard/clock", headers={"Origin": "http://other.test"}).status_code == 403
+    )
+    assert not program.stirred.is_set()
+    answer = page.post("/.trainyard/clock", headers={"Origin": program.origin})
+    assert answer.status_code == 204, answer.text
+    assert program.stirred.wait(10)
 
 
 def test_nobody_else_gets_a_ticket_and_no_pass_opens_anothers_workbench(

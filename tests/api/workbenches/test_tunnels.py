@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from api.workbenches.tunnels import Key, NotConnected, StreamLost, Tunnels
-from core.wire.frames import WINDOW, Frame, Kind, pack, unpack
+from core.wire.frames import WINDOW, Frame, IdleReport, Kind, pack, pack_idle, unpack
 
 pytestmark = pytest.mark.anyio
 KEY = Key("job_a", 1)
@@ -26,9 +26,14 @@ class Porter:
         self.up: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.heard: list[Frame] = []
         self.answers = True
+        self.reports: list[IdleReport] = []
 
     async def hold(self) -> None:
-        await self.tunnels.hold(self.key, self.up.get, self.hear)
+        await self.tunnels.hold(self.key, self.up.get, self.hear, self.heed)
+
+    async def heed(self, report: IdleReport) -> bool:
+        self.reports.append(report)
+        return len(self.reports) > 1  # the first cannot be recorded
 
     async def hear(self, message: bytes) -> None:
         frame = unpack(message)
@@ -107,6 +112,28 @@ async def test_bytes_go_both_ways_through_another_process(valkey_url: str) -> No
             await stream.give_back(len(piece))
         await writing
         assert got == sent
+
+
+async def test_a_report_is_recorded_at_last_and_the_owner_s_keys_come_through_another_process(
+    valkey_url: str,
+) -> None:
+    async with processes(valkey_url, valkey_url) as (one, other):
+        porter = Porter(one)
+        async with connected(porter):
+            await eventually(lambda: can_open(other))
+            porter.say(pack_idle(IdleReport(is_idle=True, after_s=900)))
+
+            async def recorded() -> bool:
+                return len(porter.reports) == 2
+
+            await eventually(recorded)
+            assert set(porter.reports) == {IdleReport(is_idle=True, after_s=900)}
+            await other.stir(KEY)
+
+            async def heard() -> bool:
+                return porter.heard[-1].kind is Kind.STIRRED
+
+            await eventually(heard)
 
 
 async def test_what_the_workbench_refuses_is_said(valkey_url: str) -> None:

@@ -4,17 +4,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.testclient import TestClient, WebSocketDenialResponse, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from core.base.clock import utc_now
 from core.spec.spec import Launcher
 from core.spec.workbench import Workbench
-from core.wire.frames import Kind, unpack
+from core.wire.frames import IdleReport, Kind, pack_idle, unpack
 from core.wire.messages import Orders
 from tests.api.agendas.test_agendas import lease
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, heartbeat, job_spec, place
+from tests.running import wait_for
 
 pytestmark = pytest.mark.db
 SPEC = {
@@ -117,6 +118,53 @@ def test_its_packages_are_built_on_its_node_before_its_lease(world: World) -> No
         assert world.ann.post("/v1/jobs", json={**soon, "name": name}).status_code == 201
     beat = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()
     assert beat["build_ahead"] == [{"requirements": "einops==0.8.1", "network": None}]
+
+
+def test_it_is_idle_by_the_policy_and_says_what_its_gpus_hold(world: World) -> None:
+    yaml = {"Content-Type": "application/yaml"}
+    policy = "policy: {id: idle, zone: UTC}\nscheduling: {idle_after_min: 15}\n"
+    bench = {**SPEC, "workbench": {"kind": "terminal", "when_idle": "lend"}}
+    job = world.ann.post("/v1/jobs", json=bench).json()["id"]
+    assert place(world.database, job) == 1
+    beat = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()
+    assert "idle_after_s" not in beat["attempts"][0]  # no policy: nobody looks
+    world.admin.post("/v1/policies", content=policy, headers=yaml).raise_for_status()
+    beat = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()
+    assert beat["attempts"][0]["idle_after_s"] == 900
+    running = {"job_id": job, "epoch": 1, "phase": "running"}
+
+    def look(pct: float, held_gib: float) -> None:
+        load = {**heartbeat()["telemetry"], "gpu_pct": [pct], "gpu_memory_used_gib": [held_gib]}
+        beat = {**heartbeat(running), "telemetry": load}
+        world.node.post("/v1/node/heartbeat", json=beat).raise_for_status()
+
+    def note() -> str:
+        [found] = world.ann.get("/v1/workbenches").json()["data"]
+        assert (found["idle_since"] is None) == (found["idle_note"] == "")
+        return str(found["idle_note"])
+
+    def report(held: WebSocketTestSession, *, is_idle: bool) -> str:
+        """Its note once the report counts."""
+        held.send_bytes(pack_idle(IdleReport(is_idle, after_s=900)))
+        wait_for(lambda: (note() != "") == is_idle, what="the report", within_s=10)
+        return note()
+
+    look(0, 0)
+    assert note() == ""
+    with world.node.websocket_connect(f"/v1/node/workbenches/{job}/1/tunnel") as held:
+        held.send_bytes(held.receive_bytes())  # HELLO
+        assert "lent until your next key" in report(held, is_idle=True)
+        look(0, 3.2)
+        assert "holds 3.2 GiB of GPU memory, so its slots are not lent" in note()
+        assert report(held, is_idle=False) == ""
+        report(held, is_idle=True)
+        look(80, 3.2)  # a program computes on the GPU
+        assert note() == ""
+        held.send_bytes(pack_idle(IdleReport(True, after_s=900)))
+        look(0, 3.2)
+        assert note() == "", "its GPUs were used a moment ago"
+    kinds = [one["kind"] for one in world.ann.get(f"/v1/jobs/{job}/events").json()["data"]]
+    assert [one for one in kinds if one in ("left", "returned")] == ["left", "returned"] * 2
 
 
 @pytest.mark.parametrize("outcome", ["lease_ended", "time_limit"])

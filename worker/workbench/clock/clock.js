@@ -5,6 +5,7 @@
   const NOTICES_MIN = [15, 5];
   const MINUTE_MS = 60_000;
   const ASK_EVERY_MS = MINUTE_MS / 2; // an extended lease moves the end
+  const STIR_EVERY_MS = 20_000; // shorter than the shortest time after which a workbench is idle
 
   /** @param {Date} moment */
   const clock = (moment) => moment.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
@@ -19,6 +20,22 @@
       return answer.ok ? Date.parse((await answer.json()).ends_at) : Number.NaN;
     } catch {
       return Number.NaN;
+    }
+  }
+
+  /** Say that somebody is here, at the first key and now and then after it: the page's own requests
+   * do not show it. */
+  function tellOfKeys() {
+    let toldAt = Number.NEGATIVE_INFINITY;
+    const stir = () => {
+      if (performance.now() - toldAt < STIR_EVERY_MS) return;
+      toldAt = performance.now();
+      fetch("/.trainyard/clock", { method: "POST" }).catch(() => {
+        toldAt = Number.NEGATIVE_INFINITY;
+      });
+    };
+    for (const kind of ["keydown", "pointerdown", "wheel"]) {
+      window.addEventListener(kind, stir, { capture: true, passive: true });
     }
   }
 
@@ -64,6 +81,7 @@
       app.restored.then(() => {
         document.getElementById("jp-top-panel")?.append(place);
         ask();
+        tellOfKeys();
         setInterval(ask, ASK_EVERY_MS);
         setInterval(tell, MINUTE_MS / 6);
         const title = document.querySelector("title");

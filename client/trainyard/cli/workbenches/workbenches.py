@@ -54,6 +54,10 @@ def start(
     workspace: Annotated[
         bool, typer.Option(help="Be at home in your workspace, which outlives the lease.")
     ] = True,
+    when_idle: Annotated[
+        str,
+        typer.Option(help="Its GPUs while it is idle: keep, lend, or release their memory first."),
+    ] = "keep",
     open_it: Annotated[
         bool, typer.Option("--open", "-o", help="Wait until it runs, and open it.")
     ] = False,
@@ -63,7 +67,7 @@ def start(
 
     It begins with its lease and ends with it, as any job there.
     """
-    bench: dict[str, Any] = {"kind": kind}
+    bench: dict[str, Any] = {"kind": kind, "when_idle": when_idle}
     if env is not None:
         try:
             bench["requirements"] = env.read_text()
@@ -112,7 +116,7 @@ def list_workbenches(as_json: AsJson = False) -> None:
             one.node or "",
             one.slots,
             moment(one.ends_at),
-            one.reason,
+            " ".join(filter(None, (one.reason, one.idle_note))),
         ),
         empty="No workbenches. Start one: trainyard workbench start",
         as_json=as_json,
