@@ -8,6 +8,7 @@ import pytest
 from tests.worker.fake_api import FakeApi
 from tests.worker.gpu_nodes import GpuNode
 from tests.worker.nodes import Node
+from worker.scripts.sandbox import Level, why_not
 
 
 @pytest.fixture
@@ -44,3 +45,17 @@ def gpu_node(api: FakeApi, tmp_path: Path) -> Iterator[GpuNode]:
     node = GpuNode(tmp_path / "gpu-node", api)
     yield node
     node.close()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[Level.BUBBLEWRAP, pytest.param(Level.NAMESPACES, marks=pytest.mark.slow)],
+    ids=str,
+)
+def level(request: pytest.FixtureRequest) -> Level:
+    """A way to sandbox programs, each that can be had here."""
+    found: Level = request.param
+    reason = why_not(found)
+    if reason:
+        pytest.skip(f"no sandbox of this level here: {reason}")
+    return found

@@ -23,7 +23,7 @@ from trainyard import hub_program
 from trainyard.cli.files.models import WEIGHT_PATTERNS
 from trainyard.resources.models import OTHERS
 from worker.attempts import Key
-from worker.scripts.sandbox import Level, why_not
+from worker.scripts.sandbox import Level
 
 NAMES = ("models.example", "other.example", "index.example")
 FETCH = """
@@ -72,19 +72,6 @@ class Site:
     node: Node
     server: TlsServer
     files: dict[str, str]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[Level.BUBBLEWRAP, pytest.param(Level.NAMESPACES, marks=pytest.mark.slow)],
-    ids=str,
-)
-def level(request: pytest.FixtureRequest) -> Level:
-    found: Level = request.param
-    reason = why_not(found)
-    if reason:
-        pytest.skip(f"no sandbox of this level here: {reason}")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from core.base.settings import read_hosts
 from core.wire.messages import HostUse
 from tests.worker.tls_servers import Authority, TlsServer, own_address, send
 from worker.egress.launch import EGRESS_PORT, ProxyProcess, proxy_variables, start_proxy
-from worker.scripts.sandbox import Box, Egress, Level, why_not
+from worker.scripts.sandbox import Box, Egress, Level
 from worker.scripts.sandbox_users import user_for_a_while
 
 pytestmark = pytest.mark.xdist_group("port 443")  # one server at a time has it
@@ -108,19 +108,6 @@ class Tried:
 
     def __getitem__(self, name: str) -> Any:
         return self.outcome.found[name]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[Level.BUBBLEWRAP, pytest.param(Level.NAMESPACES, marks=pytest.mark.slow)],
-    ids=str,
-)
-def level(request: pytest.FixtureRequest) -> Level:
-    found: Level = request.param
-    reason = why_not(found)
-    if reason:
-        pytest.skip(f"no sandbox of this level here: {reason}")
-    return found
 
 
 @pytest.fixture(scope="module")
