@@ -18,7 +18,7 @@ from tests.chaos.counting import Finding
 from tests.chaos.faults import Fault, faults_for
 from tests.chaos.fleet import running_fleet
 from tests.chaos.table import summary, table
-from tests.chaos.workbenches import FAULTS, SLOTS, WORKBENCHES, play_workbenches
+from tests.chaos.workbenches import FAULTS, PEOPLE, SLOTS, play_workbenches
 from worker.scripts.sandbox import find_level
 
 
@@ -60,7 +60,7 @@ def workbenches(seed: int, faults: Mapping[str, Fault], database: str) -> Sequen
     with running_fleet(database, slots=SLOTS) as fleet:
         lost = play_workbenches(fleet, faults, seed)
     struck = sum(name in faults for name in FAULTS)
-    say(f"{WORKBENCHES} workbenches, {struck} faults: {len(lost)} shells lost", *lost)
+    say(f"Workbenches of {PEOPLE} people, {struck} faults: {len(lost)} shells lost", *lost)
     return lost
 
 

@@ -283,7 +283,8 @@ class Fleet:
             mark = secrets.token_hex(3)
             namespace, outer = f"ty{mark}", f"ty{mark}o"
             host = _network(namespace, outer, number)
-            prefix = ["ip", "netns", "exec", namespace]
+            # Not `ip netns exec`, which hides the cgroups by which owners are kept apart.
+            prefix = ["nsenter", f"--net=/run/netns/{namespace}"]
         apis = [("127.0.0.1", int(url.rpartition(":")[2])) for url in self.api_urls.values()]
         api = self.links.open(host, apis if number == 0 else apis[::-1])
         broker = self.links.open(host, [str(self.folder / valkey.SOCKET)])

@@ -62,6 +62,6 @@ def test_a_few_rounds_lose_and_double_nothing(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(find_level().level is None, reason="no sandbox can be built here")
-def test_twenty_workbenches_on_two_nodes_keep_their_shells() -> None:
+def test_the_workbenches_of_twenty_people_on_two_nodes_keep_their_shells() -> None:
     with running_fleet("sqlite", slots=SLOTS) as fleet:
         assert play_workbenches(fleet, faults_for("sqlite", is_root=fleet.is_root), 2026) == []

@@ -1,12 +1,15 @@
-"""Twenty workbenches on two nodes, while parts of the platform die: their shells go on.
+"""Workbenches of twenty people on two nodes, while parts of the platform die: their shells go on.
 
-All are one person's: a machine with few cores cannot keep twenty owners apart. Each has a shell
-that knows its number. After each fault every shell is asked for it, through either API, from where
-its output was last seen.
+A slot of a node needs a core to be kept apart from its neighbours, so the twenty come in as many
+turns as the machine needs: all at once on ten cores, four at a time on two. Each has a shell that
+knows its number. After each fault every shell is asked for it by its owner, through either API,
+from where its output was last seen.
 """
 
 import contextlib
+import os
 import random
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +22,11 @@ from tests.chaos.fleet import NODES, Fleet
 from tests.running import wait_for
 from tests.spine.workbenches import Looking, open_socket
 
-WORKBENCHES, SLOTS = 20, 10
+PEOPLE, SLOTS = 20, min(10, len(os.sched_getaffinity(0)))
+PASSWORD = "a long enough password"
+PARTS = """policy: {{id: parts, zone: UTC}}
+pools: {{parts: {{class: {node_class}, gpus: [1], hours: [1, 2]}}}}
+"""
 FAULTS = (
     "kill_api", "kill_leader", "kill_worker", "kill_broker", "cut_connections", "unplug_node",
     "stop_api", "lose_doorbells", "kill_both_schedulers", "lose_answers",
@@ -29,26 +36,40 @@ START_S, BACK_S = 180.0, 90.0
 
 
 class Bench:
-    """One workbench, and the place in its terminal's output up to which it was seen."""
+    """A person and a workbench of theirs, and the place in its terminal's output up to which it was
+    seen."""
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         self.fleet, self.number, self.offset = fleet, number, -1
+        name = f"person-{number}"
+        _made(fleet, "/v1/users", json={"name": name, "password": PASSWORD})
+        session = _made(fleet, "/v1/sessions", json={"name": name, "password": PASSWORD})
+        self.token = str(session["secret"])
         spec = {
             "name": f"bench-{number}",
             "workbench": {"kind": "terminal"},
             "workspace": False,
             "resources": {"wall_time": "2h"},
         }
-        key = {"Idempotency-Key": f"bench-{number}"}
-        answer = fleet.ask("POST", "/v1/jobs", json=spec, headers=key)
-        assert answer is not None, "no API"
-        assert answer.status_code == 201, answer.text
-        self.job = str(answer.json()["id"])
+        self.job = str(_made(fleet, "/v1/jobs", json=spec, headers=self.headers)["id"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
 
     def get(self) -> dict[str, Any]:
         """Return its job; empty while no API answers."""
-        answer = self.fleet.ask("GET", f"/v1/jobs/{self.job}")
+        answer = self.fleet.ask("GET", f"/v1/jobs/{self.job}", headers=self.headers)
         return {} if answer is None or answer.status_code != 200 else dict(answer.json())
+
+    def stop(self) -> None:
+        """Stop it, and wait until its slot is free."""
+        self.fleet.ask("POST", f"/v1/jobs/{self.job}/cancel", headers=self.headers)
+        wait_for(
+            lambda: self.get().get("state") == "cancelled",
+            what=f"the end of workbench {self.number}",
+            within_s=BACK_S,
+        )
 
     def says(self, asked: str, expected: str) -> bool:
         """Type into its shell, and wait for what it says; False if the way there is broken."""
@@ -57,7 +78,7 @@ class Bench:
         path = f"/v1/workbenches/{self.job}/terminals/1{since}"
         with (
             contextlib.suppress(OSError, InvalidStatus, ConnectionClosed, TimeoutError),
-            Looking(open_socket(url, path, token=self.fleet.token)) as look,
+            Looking(open_socket(url, path, token=self.token)) as look,
         ):
             look.type(f"{asked}\n")
             look.wait_for(expected)
@@ -67,28 +88,73 @@ class Bench:
 
 
 def play_workbenches(fleet: Fleet, faults: Mapping[str, Fault], seed: int) -> Sequence[Finding]:
-    """Sit down in front of all, let each fault strike, and return what became worse by it."""
+    """Sit down in front of all, turn by turn, let faults strike in each, and return what became
+    worse by them."""
     rng = random.Random(f"workbenches-{seed}")
-    benches = [Bench(fleet, number) for number in range(WORKBENCHES)]
+    at_once = len(NODES) * _share_out(fleet)
+    turns = [range(PEOPLE)[first : first + at_once] for first in range(0, PEOPLE, at_once)]
+    possible = [name for name in FAULTS if name in faults]
+    found: list[Finding] = []
+    for number, people in enumerate(turns):
+        found += _play_turn(fleet, people, possible[number :: len(turns)], faults, rng)
+    return found
+
+
+def _share_out(fleet: Fleet) -> int:
+    """Let people have single slots of the nodes; return how many have a node at once."""
+    answer = fleet.ask("GET", "/v1/nodes")
+    assert answer is not None, "no API"
+    nodes = answer.json()["data"]
+    if any(node["sharing"] != "full" for node in nodes):
+        return 1
+    yaml = {"Content-Type": "application/yaml"}
+    document = PARTS.format(node_class=nodes[0]["node_class"])
+    _made(fleet, "/v1/policies", content=document, headers=yaml)
+    return fleet.slots
+
+
+def _play_turn(
+    fleet: Fleet,
+    people: Sequence[int],
+    names: Sequence[str],
+    faults: Mapping[str, Fault],
+    rng: random.Random,
+) -> list[Finding]:
+    benches = [Bench(fleet, number) for number in people]
     for bench in benches:
         wait_for(
             lambda bench=bench: bench.get().get("state") == "running",  # type: ignore[misc]
             what=f"workbench {bench.number}",
             within_s=START_S,
         )
-        assert bench.says(f"N={bench.number}; echo re''ady", "ready")
+        wait_for(
+            lambda bench=bench: bench.says(  # type: ignore[misc]
+                f"N={bench.number}; echo re''ady", "ready"
+            ),
+            what=f"the shell of {bench.number}",
+            within_s=BACK_S,
+        )
     nodes = {bench.get()["node"] for bench in benches}
     assert len(nodes) == len(NODES), f"all are on {nodes}"
     found: list[Finding] = []
-    for name in FAULTS:
-        if name not in faults:
-            continue
+    for name in names:
         strike = Strike(name, rng.randrange(2), 0.0, rng.uniform(0.5, 3.0), 0.0)
         mend = faults[name](fleet, strike)
         time.sleep(strike.lasts_s)
         mend()
         found += [finding for bench in benches if (finding := _lost(fleet, bench, name))]
+    for bench in benches:
+        bench.stop()
     return found
+
+
+def _made(fleet: Fleet, path: str, **options: Any) -> dict[str, Any]:
+    """Return what an API has made."""
+    key = {"Idempotency-Key": secrets.token_hex(8), **options.pop("headers", {})}
+    answer = fleet.ask("POST", path, headers=key, **options)
+    assert answer is not None, "no API"
+    assert answer.status_code in (200, 201), answer.text
+    return dict(answer.json())
 
 
 def _lost(fleet: Fleet, bench: Bench, fault: str) -> Finding | None:
