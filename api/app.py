@@ -54,8 +54,10 @@ from api.middleware.lanes import THREADS, Lanes
 from api.middleware.request_ids import NameRequests
 from api.nodes import routes as nodes
 from api.nodes import routes_files as node_files
+from api.nodes import routes_metrics as node_metrics
 from api.nodes import routes_protocol as node_protocol
 from api.nodes import routes_workspaces as node_workspaces
+from api.nodes.metric_batches import Merges, MetricBatches
 from api.nodes.pace import NodeCount
 from api.people import routes as users
 from api.people import routes_grants as grants
@@ -104,7 +106,8 @@ from core.wire.doorbell import Doorbell
 
 LONGEST_STATEMENT_S = 20.0  # whoever asked has given up by then
 
-ROUTERS = (
+ROUTERS = (  # the busiest first: an address is looked for from the top
+    node_metrics.router,
     plan_accuracy.router,
     submission.router,
     jobs.router,
@@ -191,6 +194,8 @@ def create_app(settings: ApiSettings) -> FastAPI:
         plans,
         tunnels,
         Submissions(),
+        MetricBatches(),
+        Merges(),
         Openings(),
         Forecasts(),
         NodeCount(),

@@ -84,7 +84,10 @@ def service_rows(*, seconds: float) -> list[Row]:
         tell(f"API on {kind}")
         with service.serving(kind) as served:
             attempt = service.running_attempt(served)
-            points = service.metric_points(served, seconds, attempt)
+            points, few_points = (
+                service.metric_points(served, seconds, attempt, lines=lines, first_rank=first)
+                for lines, first in ((120, 0), (6, service.CLIENTS))
+            )
             chart_ms = service.long_chart(served, attempt)
             service.drain(served)
             rate, p99_ms = service.submissions(served, seconds)
@@ -99,7 +102,12 @@ def service_rows(*, seconds: float) -> list[Row]:
                 f"{points:,.0f}",
                 f">= {points_goal:,}",
             ),
-            (f"chart of 1,000,000 points, {kind}", f"{chart_ms:.0f} ms", "< 100 ms"),
+            (
+                f"metric points per second, 48 a call, 8 clients, {kind}",
+                f"{few_points:,.0f}",
+                ">= 40,000",
+            ),
+            (f"chart of 1,000,000 points, {kind}", f"{chart_ms:.0f} ms", "< 50 ms"),
         ]
     return rows
 

@@ -67,23 +67,26 @@ def submissions(served: Served, seconds: float) -> tuple[float, float]:
     return len(latencies) / seconds, 1000 * percentile(latencies, 0.99)
 
 
-def metric_points(served: Served, seconds: float, attempt: dict[str, object]) -> float:
-    """Return the metric points stored per second, from CLIENTS clients that post 120 lines of 8
-    keys at a time."""
+def metric_points(
+    served: Served, seconds: float, attempt: dict[str, object], *, lines: int, first_rank: int
+) -> float:
+    """Return the metric points stored per second, from CLIENTS clients, a rank each from
+    `first_rank` on, that post so many lines of 8 keys at a time."""
     with ProcessPoolExecutor(CLIENTS) as pool:
         counts = pool.map(
             _post_metrics_for,
             [served] * CLIENTS,
             [seconds] * CLIENTS,
             [attempt] * CLIENTS,
-            range(CLIENTS),
+            range(first_rank, first_rank + CLIENTS),
+            [lines] * CLIENTS,
         )
         return sum(counts) / seconds
 
 
 def long_chart(served: Served, attempt: dict[str, object]) -> float:
     """Return the median time, in ms, to read a series of 1,000,000 points reduced to 1,000."""
-    rank = CLIENTS
+    rank = 1000
     with connection_to(served) as connection:
         lines_a_batch = 5000
         for first in range(0, 1_000_000, lines_a_batch):
@@ -274,8 +277,10 @@ def _submit_for(served: Served, seconds: float, token: str) -> list[float]:
     return latencies
 
 
-def _post_metrics_for(served: Served, seconds: float, attempt: dict[str, object], rank: int) -> int:
-    lines_a_batch, first, stored = 120, 0, 0
+def _post_metrics_for(
+    served: Served, seconds: float, attempt: dict[str, object], rank: int, lines_a_batch: int
+) -> int:
+    first, stored = 0, 0
     values = dict.fromkeys(KEYS, 1.25)
     end = time.monotonic() + seconds
     with closing(LeanConnection(served.url_host, served.port, served.node_token)) as connection:

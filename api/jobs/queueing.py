@@ -98,7 +98,7 @@ def plan_new(
     return NewJob(person, planned, chosen, sent, utc_now(), cloned_from)
 
 
-def queue(process: Process, job: NewJob) -> JobView:
+async def queue(process: Process, job: NewJob) -> JobView:
     """Queue a job, together with those that others submit at this moment.
 
     Raises TooMany, StorageFull, and BadRequest if the key was used for another request.
@@ -107,7 +107,7 @@ def queue(process: Process, job: NewJob) -> JobView:
     def write(jobs: Sequence[NewJob]) -> Sequence[Answer]:
         return process.transact(queue_together, process, jobs)
 
-    answer = process.service(Submissions).write(job, write)
+    answer = await process.service(Submissions).write(job, write)
     if isinstance(answer, ServiceError):
         raise answer
     tracing.note(job=answer.id)

@@ -3,6 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
+from anyio import from_thread
 from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy import ColumnElement, false, or_, select
 
@@ -208,7 +209,7 @@ def clone_job(
     standing = process.limits.count_submission(person.id)
     with process.read() as session:
         new = plan_new(session, process, person, spec, sent, cloned_from=original.id)
-    job = queue(process, new)
+    job = from_thread.run(queue, process, new)
     return answer(job, 201, standing)
 
 

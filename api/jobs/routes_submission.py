@@ -1,50 +1,38 @@
 """POST /v1/jobs: submit a job."""
 
 import re
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated
 
+from anyio import from_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.routing import APIRoute
 
 from api.jobs.job_answer import answer
-from api.jobs.queueing import plan_new, queue
+from api.jobs.queueing import NewJob, plan_new, queue
 from api.jobs.schemas import JobView
 from api.jobs.spec_body import JOB_BODY, SpecBody
 from api.jobs.submission import laid_over, read_spec
 from api.web.auth import SignedIn, enter_by_token
 from api.web.idempotency import KEY, IdempotencyKey, keyed
 from api.web.process import Process, ProcessDep
+from api.web.rate_limits import LimitState
+from api.web.short_way import short_way
 from api.web.text_types import PlainText
 from core.base.strict_text import parse
 
 PATH = "/v1/jobs"
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class OneThreadRoute(APIRoute):
-    """Route of which a plain request, with a token and without a query, is answered in one thread
-    and one session.
-
-    FastAPI solves one dependency after the other, each in a thread of its own: for the busiest
-    write of all that costs more than what is written. Whatever is not plain goes that way, and
-    the signature of the handler says what both accept.
-    """
-
-    def get_route_handler(self) -> Handler:
-        """Return the handler of this route."""
-        thorough = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            if not _is_plain(request):
-                return await thorough(request)
-            return await run_in_threadpool(_create, request, await request.body())
-
-        return handle
+async def _create_plain(request: Request) -> Response | None:
+    """Do what `create_job` does for a request with a token and without a query; None for others."""
+    if not _is_plain(request):
+        return None
+    process: Process = request.app.state.process
+    new, standing = await run_in_threadpool(_plan, request, process, await request.body())
+    return answer(await queue(process, new), 201, standing)
 
 
-router = APIRouter(tags=["jobs"], route_class=OneThreadRoute)
+router = APIRouter(tags=["jobs"], route_class=short_way(_create_plain))
 
 
 @router.post(
@@ -75,7 +63,7 @@ def create_job(
     standing = process.limits.count_submission(person.id)
     with process.read() as session:
         new = plan_new(session, process, person, spec, keyed(person, key, PATH, raw))
-    return answer(queue(process, new), 201, standing)
+    return answer(from_thread.run(queue, process, new), 201, standing)
 
 
 def _is_plain(request: Request) -> bool:
@@ -88,13 +76,11 @@ def _is_plain(request: Request) -> bool:
     )
 
 
-def _create(request: Request, raw: bytes) -> Response:
-    """Do what `create_job` does for a plain request."""
-    process: Process = request.app.state.process
+def _plan(request: Request, process: Process, raw: bytes) -> tuple[NewJob, LimitState]:
+    """Return the job of a plain request, planned, and the standing of its sender."""
     with process.read() as session:
         person = enter_by_token(session, request, process)
         spec = read_spec(parse(raw, request.headers.get("content-type", "")))
         standing = process.limits.count_submission(person.id)
         sent = keyed(person, request.headers.get("idempotency-key"), PATH, raw)
-        new = plan_new(session, process, person, spec, sent)
-    return answer(queue(process, new), 201, standing)
+        return plan_new(session, process, person, spec, sent), standing

@@ -59,6 +59,7 @@ class LaneKind(StrEnum):
 
     HEARTBEATS = "heartbeats"
     NODES = "nodes"
+    METRICS = "metrics"
     NODE_FILES = "node_files"
     CLICKS = "clicks"
     SUBMISSIONS = "submissions"
@@ -87,6 +88,7 @@ class Limit:
 LIMITS = {
     LaneKind.HEARTBEATS: Limit(2, 256, 20.0),  # not behind the metrics and logs of every node
     LaneKind.NODES: Limit(2, 256, 20.0),
+    LaneKind.METRICS: Limit(16, 256, 20.0),  # written together: they wait, and hold no thread
     LaneKind.NODE_FILES: Limit(16, 64, 30.0),
     LaneKind.CLICKS: Limit(4, 512, 15.0),
     LaneKind.SUBMISSIONS: Limit(16, 512, 15.0),  # those that wait together are written together
@@ -133,6 +135,8 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
     health."""
     if path == "/v1/node/heartbeat":
         return LaneKind.HEARTBEATS
+    if path == "/v1/node/metrics":
+        return LaneKind.METRICS
     if path.startswith("/v1/node/"):
         return LaneKind.NODE_FILES if path.startswith("/v1/node/files/") else LaneKind.NODES
     if not path.startswith(("/v1/", "/client/")):

@@ -1,25 +1,23 @@
 """Reports of nodes about their attempts, written to rows once each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from api.nodes import enrolment, heartbeat
+from api.nodes.fencing import FencedAttempt, fence
 from api.nodes.orders import orders_for
 from api.records import log_store, metric_store
 from api.web.bells import Bells
-from api.web.clean_text import clean_text
 from api.web.identity import NodeIdentity
 from core.base.clock import utc_now
-from core.base.errors import BadRequest, NotFound, StaleEpoch
+from core.base.errors import BadRequest
 from core.base.ids import IdKind, new_id
 from core.jobs import attempts
-from core.states import AttemptState
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
-from core.tables.jobs import Attempt, AttemptPart, Event, Job
+from core.tables.jobs import Attempt, Event, Job
 from core.transitions import note
 from core.wire.messages import (
     ArtifactReport,
@@ -30,42 +28,12 @@ from core.wire.messages import (
     Heartbeat,
     LogAck,
     LogBatch,
-    MetricsAck,
-    MetricsBatch,
     Orders,
     own_name,
 )
 from core.workspaces.quota import Quota
 
 RENAMED = "output_renamed"
-
-# Built once: to build a query takes longer than to ask it, and nodes send these all the time.
-JOB_EPOCH = select(Job.epoch).where(Job.id == bindparam("job_id")).with_for_update(key_share=True)
-OWN_ATTEMPT = (
-    select(Attempt.id, AttemptPart.position, Attempt.state, AttemptPart.exit)
-    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
-    .where(
-        Attempt.job_id == bindparam("job_id"),
-        Attempt.epoch == bindparam("epoch"),
-        AttemptPart.node_id == bindparam("node_id"),
-    )
-)
-SEEN_STEP = (
-    update(Attempt)
-    .where(Attempt.id == bindparam("attempt_id"))
-    .values(last_step_at=bindparam("now"))
-)
-PROGRESS = (
-    update(Job)
-    .where(Job.id == bindparam("job_id"))
-    .values(
-        last_step=bindparam("step"),
-        last_loss=func.coalesce(bindparam("loss", type_=Job.last_loss.type), Job.last_loss),
-        last_tokens_per_s=func.coalesce(
-            bindparam("tokens_per_s", type_=Job.last_tokens_per_s.type), Job.last_tokens_per_s
-        ),
-    )
-)
 
 
 def enrol(session: Session, bells: Bells, message: Enrolment) -> Enrolled:
@@ -95,37 +63,6 @@ def merge_curve(session: Session, _: Bells, job_id: str, attempt_id: str) -> Non
     """Merge the blocks of an attempt's metrics into large ones."""
     session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
     metric_store.merge(session, attempt_id)
-
-
-def append_metrics(
-    session: Session,
-    bells: Bells,
-    message: MetricsBatch,
-    node: NodeIdentity,
-    *,
-    stream: str,
-    found: dict[str, metric_store.Points],
-    latest: metric_store.Latest | None,
-) -> MetricsAck:
-    """Append the lines that are new; return the number of the next line."""
-    fenced = fence(session, node, message.job_id, message.epoch)
-    position = metric_store.stream_position(session, fenced.attempt_id, stream)
-    end = message.first_line + len(message.lines)
-    if message.first_line > position or end <= position:
-        return MetricsAck(next_line=position)  # a gap, or all lines are known
-    if message.first_line < position:
-        lines = message.lines[position - message.first_line :]
-        found = metric_store.columns(lines, position)
-        latest = metric_store.latest(lines, position)
-    metric_store.append(session, fenced.attempt_id, message.rank, position, found)
-    metric_store.move_stream(session, fenced.attempt_id, stream, to=end)
-    metric_store.merge_full_blocks(
-        session, fenced.attempt_id, message.rank, start=position, end=end
-    )
-    if message.rank == 0 and latest is not None and fenced.is_current:
-        _note_progress(session, node, fenced, latest, bells)
-    bells.jobs.add(message.job_id)
-    return MetricsAck(next_line=end)
 
 
 def append_logs(
@@ -262,40 +199,6 @@ def _move_artifact(session: Session, message: ArtifactReport, known: Artifact) -
     session.flush()
 
 
-@dataclass(frozen=True)
-class FencedAttempt:
-    """An attempt that this node may report on; its job's row is locked."""
-
-    job_id: str
-    attempt_id: str
-    epoch: int
-    position: int
-    """Position of this node among the attempt's nodes."""
-    state: AttemptState
-    is_current: bool
-
-
-def fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> FencedAttempt:
-    """Return the attempt that a message is about, and lock its job.
-
-    Raises NotFound if the node has no such attempt, StaleEpoch if it was given up and replaced.
-    """
-    named = {"job_id": clean_text(job_id)}
-    job_epoch = session.scalar(JOB_EPOCH, named)
-    own = {**named, "epoch": epoch, "node_id": node.id}
-    found = session.execute(OWN_ATTEMPT, own).one_or_none()
-    if job_epoch is None or found is None:
-        raise NotFound(f"{node.name} has no attempt {epoch} of {job_id[:60]!r}.", param="job_id")
-    attempt_id, position, state, record = found
-    is_current = epoch == job_epoch
-    if not is_current and state is AttemptState.EXITED and record is None:
-        raise StaleEpoch(
-            f"Attempt {epoch} of {job_id} was abandoned; attempt {job_epoch} is the current one.",
-            param="epoch",
-        )
-    return FencedAttempt(job_id, attempt_id, epoch, position, state, is_current)
-
-
 def _whole_checkpoint(
     session: Session, fenced: FencedAttempt, message: CheckpointReport, *, now: datetime
 ) -> tuple[int, Sequence[FileRef]] | None:
@@ -375,25 +278,6 @@ def _note_moved(session: Session, fenced: FencedAttempt, names: str, now: dateti
         actor="",
         epoch=fenced.epoch,
     )
-
-
-def _note_progress(
-    session: Session,
-    node: NodeIdentity,
-    fenced: FencedAttempt,
-    latest: metric_store.Latest,
-    bells: Bells,
-) -> None:
-    now = utc_now()
-    if fenced.state in (AttemptState.ASSIGNED, AttemptState.STARTING):
-        job, attempt = session.get(Job, fenced.job_id), session.get(Attempt, fenced.attempt_id)
-        assert job is not None
-        assert attempt is not None
-        attempts.run(session, job, attempt, now=now, actor=node.id)
-        bells.scheduler = True
-    values = {"step": latest.step, "loss": latest.loss, "tokens_per_s": latest.tokens_per_s}
-    session.connection().execute(PROGRESS, {"job_id": fenced.job_id, **values})
-    session.connection().execute(SEEN_STEP, {"attempt_id": fenced.attempt_id, "now": now})
 
 
 def require_stored(session: Session, files: list[FileRef]) -> None:

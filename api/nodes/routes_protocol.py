@@ -1,14 +1,12 @@
 """/v1/node: messages between nodes and the platform (`core.wire.messages`).
 
-Every message about an attempt is fenced: it must be an attempt of this very node, and not one that
-was given up and replaced by a newer one.
+Every message about an attempt is fenced (`api.nodes.fencing`). Metrics: `api.nodes.routes_metrics`.
 """
 
 from fastapi import APIRouter, Response
 
 from api.nodes import proofs, reports
 from api.nodes.pace import NodeCount, pause_s
-from api.records import metric_store
 from api.web.auth import NodeOnly, Public
 from api.web.process import ProcessDep
 from core.base.clock import utc_now
@@ -21,8 +19,6 @@ from core.wire.messages import (
     Heartbeat,
     LogAck,
     LogBatch,
-    MetricsAck,
-    MetricsBatch,
     Orders,
 )
 from strategies.plan.trust.proof import Proof
@@ -60,17 +56,6 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
         orders.model_dump_json(exclude=without),
         media_type="application/json",
         headers={BEAT_AFTER: f"{wait_s:.2f}"},
-    )
-
-
-@router.post("/metrics", summary="Send lines of metrics.jsonl")
-def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> MetricsAck:
-    """Store the lines that are new; lines that were sent before are not stored again."""
-    found = metric_store.columns(message.lines, message.first_line)
-    latest = metric_store.latest(message.lines, message.first_line)
-    stream = f"metrics/{message.rank}"
-    return process.transact(
-        reports.append_metrics, message, node, stream=stream, found=found, latest=latest
     )
 
 

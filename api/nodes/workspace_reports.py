@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from api.files.store import Store
 from api.nodes import reports
+from api.nodes.fencing import fence
 from api.web.bells import Bells
 from api.web.identity import NodeIdentity
 from api.web.process import Process
@@ -68,7 +69,7 @@ def take_snapshot(
 
     Raises NotFound, StaleEpoch; BadRequest if one of its files is not in the store.
     """
-    fenced = reports.fence(session, node, report.job_id, report.epoch)
+    fenced = fence(session, node, report.job_id, report.epoch)
     owner = session.get_one(Job, report.job_id).user_id
     workspace = writers.workspace_of(session, owner, now=now)
     if workspace.writer_id != fenced.attempt_id or fenced.position != 0:

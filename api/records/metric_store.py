@@ -1,14 +1,16 @@
-"""Metrics as packed rows: one row per key and batch, merged into larger ones as they pile up.
+"""Metrics as packed rows: a row for each batch, later one for each key and many batches.
 
-A row holds the steps, the values and, where a key skips lines, the numbers of its lines. Each line
-is stored exactly once: the stream's cursor moves in the same transaction.
+A row of a batch has the columns of all its keys side by side; keys that skip lines, such as that of
+an evaluation, have a second one. Rows of a key are made from them as they pile up, so that a chart
+reads its own keys only. A row holds the steps, the values and, where lines are skipped, the numbers
+of its lines. Each line is stored exactly once: the stream's cursor moves in the same transaction.
 """
 
 import math
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,15 +30,23 @@ MAX_KEYS = 200  # of one line
 MAX_STEP = 2**62
 # Lines after which the rows of a running attempt are merged: whoever reads a curve takes some 10 us
 # for a row, and a row comes with every batch.
-BLOCKS = (16, 256, 2048)
+BLOCKS = (512, 8192)
 LARGE_BLOCK = 65_536  # and those of one that has ended
+OF_BATCH = ""  # key of a batch's row; its keys are in `keys`
 
 # Built once: to build a query takes longer than to ask it.
 SERIES = (
     MetricChunk.attempt_id == bindparam("attempt_id"),
     MetricChunk.rank == bindparam("rank"),
 )
-PACKED = (MetricChunk.first_line, MetricChunk.count, MetricChunk.steps, MetricChunk.values)
+PACKED = (
+    MetricChunk.key,
+    MetricChunk.keys,
+    MetricChunk.first_line,
+    MetricChunk.count,
+    MetricChunk.steps,
+    MetricChunk.values,
+)
 POSITION = (
     select(StreamCursor.position)
     .where(
@@ -60,7 +70,7 @@ REACHING = (
     .where(*SERIES, MetricChunk.first_line <= bindparam("start"))
     .group_by(MetricChunk.key)
 )
-BETWEEN = select(MetricChunk.key, *PACKED).where(
+BETWEEN = select(*PACKED).where(
     *SERIES,
     MetricChunk.first_line < bindparam("end"),
     or_(
@@ -69,7 +79,7 @@ BETWEEN = select(MetricChunk.key, *PACKED).where(
     ),
 )
 CHUNKS = (
-    select(MetricChunk.key, MetricChunk.rank, *PACKED)
+    select(MetricChunk.rank, *PACKED)
     .where(MetricChunk.attempt_id == bindparam("attempt_id"))
     .order_by(MetricChunk.key, MetricChunk.rank, MetricChunk.first_line)
 )
@@ -118,35 +128,60 @@ class Latest:
     tokens_per_s: float | None
 
 
-def columns(lines: Sequence[Line], first_line: int) -> dict[str, Points]:
-    """Return the points of each numeric key. Raises BadRequest for a line without a step."""
-    found: dict[str, tuple[list[int], list[int], list[float]]] = defaultdict(lambda: ([], [], []))
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive lines, read once."""
+
+    first_line: int
+    num_lines: int
+    points: Mapping[str, Points]
+    """Points of each numeric key."""
+    latest: Latest | None
+    """Progress after them; None if there are no lines."""
+
+    @property
+    def end(self) -> int:
+        """Number of the first line after it."""
+        return self.first_line + self.num_lines
+
+
+def read_batch(lines: Sequence[Line], first_line: int) -> Batch:
+    """Return the points of lines. Raises BadRequest for one without a step."""
+    steps = [step_of(line, first_line + offset) for offset, line in enumerate(lines)]
+    latest = None
+    if lines:
+        latest = Latest(max(steps), _last(lines, "loss"), _last(lines, "tokens_per_s"))
+    return Batch(first_line, len(lines), _columns(lines, steps, first_line), latest)
+
+
+def _columns(lines: Sequence[Line], steps: list[int], first_line: int) -> Mapping[str, Points]:
     for offset, line in enumerate(lines):
-        step = step_of(line, first_line + offset)
         if len(line) > MAX_KEYS:
             raise BadRequest(
                 f"lines.{offset}: {len(line)} keys; a line has at most {MAX_KEYS}.",
                 param=f"lines.{offset}",
             )
-        for key, value in line.items():
-            if key == "step" or isinstance(value, str):
+    found: dict[str, Points] = {}
+    packed_steps = np.array(steps, np.int64)
+    numbers = np.arange(first_line, first_line + len(lines), dtype=np.int64)
+    keys = dict.fromkeys(key for line in lines for key in line if key != "step")
+    for key in keys:
+        column = [line.get(key, "") for line in lines]  # a text is no point, like what is missing
+        if str in set(map(type, column)):
+            kept = [offset for offset, value in enumerate(column) if not isinstance(value, str)]
+            if not kept:
                 continue
-            steps, numbers, values = found[key]
-            steps.append(step)
-            numbers.append(first_line + offset)
-            values.append(math.nan if value is None else float(value))
-    for key in found:
+            column = [column[offset] for offset in kept]
+            points = Points(packed_steps[kept], numbers[kept], np.array(column, np.float64))
+        else:
+            points = Points(packed_steps, numbers, np.array(column, np.float64))
         if not KEY.match(key):
             raise BadRequest(
                 f"lines: {key[:80]!r} is not a valid metric name. Use letters, digits and _ . / -",
                 param="lines",
             )
-    return {
-        key: Points(
-            np.array(steps, np.int64), np.array(numbers, np.int64), np.array(values, np.float64)
-        )
-        for key, (steps, numbers, values) in found.items()
-    }
+        found[key] = points
+    return found
 
 
 def step_of(line: Line, number: int) -> int:
@@ -158,17 +193,6 @@ def step_of(line: Line, number: int) -> int:
             param="lines",
         )
     return int(step)
-
-
-def latest(lines: Sequence[Line], first_line: int) -> Latest | None:
-    """Return the progress of the job after these lines; None if there are no lines."""
-    if not lines:
-        return None
-    return Latest(
-        step=max(step_of(line, first_line + i) for i, line in enumerate(lines)),
-        loss=_last(lines, "loss"),
-        tokens_per_s=_last(lines, "tokens_per_s"),
-    )
 
 
 def stream_position(session: Session, attempt_id: str, stream: str) -> int:
@@ -184,70 +208,139 @@ def stream_position(session: Session, attempt_id: str, stream: str) -> int:
 
 def move_stream(session: Session, attempt_id: str, stream: str, *, to: int) -> None:
     """Record that everything before `to` is stored."""
-    session.connection().execute(MOVE, {"of_attempt": attempt_id, "of_stream": stream, "to": to})
+    move_streams(session, {(attempt_id, stream): to})
+
+
+def move_streams(session: Session, ends: Mapping[tuple[str, str], int]) -> None:
+    """Record of streams, by attempt and name, that everything before a position is stored."""
+    moves = [
+        {"of_attempt": attempt_id, "of_stream": stream, "to": to}
+        for (attempt_id, stream), to in ends.items()
+    ]
+    if moves:
+        session.connection().execute(MOVE, moves)
+
+
+def begin_streams(session: Session, streams: Collection[tuple[str, str]]) -> None:
+    """Insert the rows of streams that have stored nothing yet, by attempt and name."""
+    rows = [
+        {"attempt_id": attempt_id, "stream": stream, "position": 0}
+        for attempt_id, stream in streams
+    ]
+    if rows:
+        session.connection().execute(insert(StreamCursor), rows)
 
 
 def append(
-    session: Session, attempt_id: str, rank: int, first_line: int, found: dict[str, Points]
+    session: Session, attempt_id: str, rank: int, first_line: int, points: Mapping[str, Points]
 ) -> None:
-    """Add one row per key."""
-    packed_steps: dict[bytes, bytes] = {}
-    rows = []
-    for key, points in found.items():
-        same = points.lines.tobytes()
-        if same not in packed_steps:
-            packed_steps[same] = pack_steps(points, first_line)
-        rows.append(_row(attempt_id, rank, key, first_line, points, packed_steps[same]))
+    """Add the rows of a batch."""
+    insert_rows(session, batch_rows(attempt_id, rank, first_line, points))
+
+
+def insert_rows(session: Session, rows: Sequence[Mapping[str, object]]) -> None:
+    """Add rows of any batches."""
     if rows:
         session.connection().execute(APPEND, rows)
 
 
-def merge_full_blocks(
-    session: Session, attempt_id: str, rank: int, *, start: int, end: int
-) -> None:
-    """Merge the rows of each series in the largest block that the lines `start` to `end` - 1 have
-    filled. Call it under the lock on the job's row."""
-    filled = [block for block in BLOCKS if end // block > start // block]
-    if not filled:
-        return
-    block_end = end // filled[-1] * filled[-1]
-    of_block = {"attempt_id": attempt_id, "rank": rank, "end": block_end}
-    rows = session.execute(SMALL_OF_BLOCK, {**of_block, "start": block_end - filled[-1]})
-    _merge(session, attempt_id, rows, filled[-1])
+def batch_rows(
+    attempt_id: str, rank: int, first_line: int, points: Mapping[str, Points]
+) -> list[dict[str, object]]:
+    """Return the rows of a batch: one for all keys that have the same lines."""
+    alike: dict[bytes, list[str]] = {}
+    for key, of_key in points.items():
+        alike.setdefault(of_key.lines.tobytes(), []).append(key)
+    return [
+        _row(attempt_id, rank, keys, first_line, [points[key] for key in keys])
+        for keys in alike.values()
+    ]
+
+
+def filled_block(start: int, end: int) -> tuple[int, int] | None:
+    """Return the first line and the end of the largest block that the lines `start` to `end` - 1
+    have filled; None if they have filled none."""
+    for block in reversed(BLOCKS):
+        if end // block > start // block:
+            block_end = end // block * block
+            return block_end - block, block_end
+    return None
+
+
+def merge_block(session: Session, attempt_id: str, rank: int, *, start: int, end: int) -> None:
+    """Merge the rows of each series that begin in a block. Call it under the lock on the job's
+    row."""
+    of_block = {"attempt_id": attempt_id, "rank": rank, "start": start, "end": end}
+    _spread(session, attempt_id, session.execute(SMALL_OF_BLOCK, of_block), end - start)
+    _merge(session, attempt_id, session.execute(SMALL_OF_BLOCK, of_block), end - start)
 
 
 def merge(session: Session, attempt_id: str) -> None:
     """Merge the rows of each series of an attempt that has ended into one row per LARGE_BLOCK
     lines. Call it under the lock on the job's row: two at once would both insert."""
-    _merge(session, attempt_id, session.execute(SMALL, {"attempt_id": attempt_id}), LARGE_BLOCK)
+    of_attempt = {"attempt_id": attempt_id}
+    _spread(session, attempt_id, session.execute(SMALL, of_attempt), BLOCKS[-1])
+    _merge(session, attempt_id, session.execute(SMALL, of_attempt), LARGE_BLOCK)
+
+
+def _spread(
+    session: Session, attempt_id: str, rows: Iterable[Row[int, int, str, int]], block: int
+) -> None:
+    """Replace the rows of batches by one for each key and block."""
+    batches: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row_id, rank, key, first_line in rows:
+        if key == OF_BATCH:
+            batches[rank, first_line // block].append(row_id)
+    for (rank, _), row_ids in batches.items():
+        first_lines: dict[str, int] = {}
+        parts: dict[str, list[Points]] = defaultdict(list)
+        for some in _some(row_ids):
+            for row in session.execute(ROWS, {"row_ids": some}):
+                for key, points in unpack(*row):
+                    first_lines.setdefault(key, row.first_line)
+                    parts[key].append(points)
+            session.connection().execute(DELETE, {"row_ids": some})
+        insert_rows(
+            session,
+            [
+                _row(attempt_id, rank, [key], first_lines[key], [Points.joined(of_key)], key=key)
+                for key, of_key in parts.items()
+            ],
+        )
 
 
 def _merge(
     session: Session, attempt_id: str, rows: Iterable[Row[int, int, str, int]], block: int
 ) -> None:
-    """Merge the rows that begin in one block. Rows of one series never overlap, before and
-    after."""
+    """Merge the rows of a key that begin in one block. Rows of one series never overlap, before
+    and after."""
     groups: dict[tuple[int, str, int], list[int]] = defaultdict(list)
     for row_id, rank, key, first_line in rows:
-        groups[rank, key, first_line // block].append(row_id)
+        if key != OF_BATCH:
+            groups[rank, key, first_line // block].append(row_id)
     for (rank, key, _), row_ids in groups.items():
         if len(row_ids) < 2:
             continue
         parts = [row for some in _some(row_ids) for row in session.execute(ROWS, {"row_ids": some})]
         for some in _some(row_ids):
             session.connection().execute(DELETE, {"row_ids": some})
-        joined = Points.joined([unpack(*part) for part in parts])
+        joined = Points.joined([points for part in parts for _, points in unpack(*part)])
         # A batch may reach into the next block: the row begins where the first of them does.
-        first_line = parts[0].first_line
-        packed = pack_steps(joined, first_line)
-        row = _row(attempt_id, rank, key, first_line, joined, packed)
-        session.connection().execute(APPEND, row)
+        row = _row(attempt_id, rank, [key], parts[0].first_line, [joined], key=key)
+        insert_rows(session, [row])
 
 
 def _some(row_ids: Sequence[int]) -> Iterator[Sequence[int]]:
     """Yield the ids in order, as many as one statement takes."""
     for start in range(0, len(row_ids), 500):
         yield row_ids[start : start + 500]
+
+
+def known_keys(session: Session, attempt_ids: Sequence[str]) -> list[str]:
+    """Return the keys of all series of some attempts, sorted."""
+    of_attempts = MetricChunk.attempt_id.in_(attempt_ids)
+    rows = session.execute(select(MetricChunk.key, MetricChunk.keys).where(of_attempts).distinct())
+    return sorted({key for of_row, keys in rows for key in _keys(of_row, keys)})
 
 
 def read(
@@ -260,14 +353,18 @@ def read(
     """Return the points of an attempt by (key, rank)."""
     query = CHUNKS
     if keys is not None:
-        query = query.where(MetricChunk.key.in_(keys))
+        query = query.where(MetricChunk.key.in_([*keys, OF_BATCH]))
     if rank is not None:
         query = query.where(MetricChunk.rank == rank)
     parts: dict[tuple[str, int], list[Points]] = defaultdict(list)
     rows = session.execute(query, {"attempt_id": attempt_id})
-    for key, of_rank, first_line, count, steps, values in rows:
-        parts[key, of_rank].append(unpack(first_line, count, steps, values))
-    return {series: Points.joined(found) for series, found in parts.items()}
+    for of_rank, of_row, of_batch, first_line, count, steps, values in rows:
+        of_keys = unpack(of_row, of_batch, first_line, count, steps, values, wanted=keys)
+        for key, points in of_keys:
+            parts[key, of_rank].append(points)
+    for of_series in parts.values():  # batches came first, and have the newest lines
+        of_series.sort(key=lambda points: int(points.lines[0]))
+    return {series: Points.joined(parts[series]) for series in sorted(parts)}
 
 
 def lines_between(
@@ -278,8 +375,7 @@ def lines_between(
     reaching = [(key, first_line) for key, first_line in session.execute(REACHING, place)]
     rows = session.execute(BETWEEN, {**place, "end": end, "reaching": reaching})
     lines: dict[int, dict[str, float | int | None]] = {}
-    for key, first_line, count, steps, values in rows:
-        points = unpack(first_line, count, steps, values)
+    for key, points in (series for row in rows for series in unpack(*row)):
         low, high = np.searchsorted(points.lines, [start, end])
         for index in range(low, high):
             number = int(points.lines[index])
@@ -298,31 +394,58 @@ def pack_steps(points: Points, first_line: int) -> bytes:
     return zlib.compress(np.concatenate(arrays).astype("<i8").tobytes(), level=1)
 
 
-def unpack(first_line: int, count: int, steps: bytes, values: bytes) -> Points:
-    """Return the points of a row."""
+def unpack(
+    of_row: str,
+    keys: str | None,
+    first_line: int,
+    count: int,
+    steps: bytes,
+    values: bytes,
+    *,
+    wanted: Collection[str] | None = None,
+) -> Iterator[tuple[str, Points]]:
+    """Yield each key of a row that is `wanted`, None for all, with its points."""
+    of_keys = _keys(of_row, keys)
+    if wanted is not None and not any(key in wanted for key in of_keys):
+        return
     numbers = np.frombuffer(zlib.decompress(steps), "<i8")
     if len(numbers) == count:
         lines = np.arange(first_line, first_line + count, dtype=np.int64)
     else:
         lines = np.cumsum(numbers[count:], dtype=np.int64)
-    return Points(
-        np.cumsum(numbers[:count], dtype=np.int64),
-        lines,
-        np.frombuffer(values, "<f8").astype(np.float64, copy=False),
-    )
+    all_steps = np.cumsum(numbers[:count], dtype=np.int64)
+    columns = np.frombuffer(values, "<f8").astype(np.float64, copy=False)
+    for place, key in enumerate(of_keys):
+        if wanted is None or key in wanted:
+            column = columns[place * count : (place + 1) * count]
+            yield key, Points(all_steps, lines, column)
+
+
+def _keys(of_row: str, keys: str | None) -> Sequence[str]:
+    return [of_row] if keys is None else keys.split()
 
 
 def _row(
-    attempt_id: str, rank: int, key: str, first_line: int, points: Points, steps: bytes
+    attempt_id: str,
+    rank: int,
+    keys: Sequence[str],
+    first_line: int,
+    columns: Sequence[Points],
+    *,
+    key: str = OF_BATCH,
 ) -> dict[str, object]:
+    """Return the row of a batch, or of a key. The columns have the same lines."""
+    first = columns[0]
+    values = np.concatenate([points.values for points in columns])
     return {
         "attempt_id": attempt_id,
         "rank": rank,
         "key": key,
+        "keys": " ".join(keys) if key == OF_BATCH else None,
         "first_line": first_line,
-        "count": len(points.steps),
-        "steps": steps,
-        "values": points.values.astype("<f8").tobytes(),
+        "count": len(first.steps),
+        "steps": pack_steps(first, first_line),
+        "values": values.astype("<f8").tobytes(),
     }
 
 
@@ -330,10 +453,9 @@ def _differences(numbers: Integers) -> Integers:
     return np.diff(numbers, prepend=np.int64(0))
 
 
-def _last(lines: Iterable[Line], key: str) -> float | None:
-    found = None
-    for line in lines:
+def _last(lines: Sequence[Line], key: str) -> float | None:
+    for line in reversed(lines):
         value = line.get(key)
         if isinstance(value, int | float):
-            found = float(value)
-    return found
+            return float(value)
+    return None

@@ -12,7 +12,6 @@ from api.records.metric_store import Floats, Integers, Points
 from api.records.schemas import Series
 from api.watching.schemas import MetricsView
 from core.tables.jobs import Attempt, Job
-from core.tables.telemetry import MetricChunk
 
 Stored = dict[tuple[str, int], list[Points]]
 """Points of each key and rank, an element for each attempt."""
@@ -26,8 +25,7 @@ def stored_series(
     attempts = session.scalars(
         select(Attempt.id).where(Attempt.job_id == job.id).order_by(Attempt.epoch)
     ).all()
-    query = select(MetricChunk.key).where(MetricChunk.attempt_id.in_(attempts)).distinct()
-    known = sorted(session.scalars(query))
+    known = metric_store.known_keys(session, attempts)
     found: Stored = {}
     for attempt_id in attempts:
         read = metric_store.read(session, attempt_id, keys=keys or None, rank=rank)

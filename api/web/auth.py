@@ -193,10 +193,23 @@ def node(
 def enter_as_node(connection: HTTPConnection, process: Process) -> NodeIdentity:
     """Return the node that makes a request or opens a WebSocket; raise Unauthenticated if it is not
     an enrolled one."""
-    secret, from_cookie = _credential(connection)
     with process.read() as session:
-        found = session.execute(NODE_TOKEN, {"sha256": digest(secret)}).one_or_none()
-    if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
+        return find_node(session, sent_token(connection))
+
+
+def sent_token(connection: HTTPConnection) -> str:
+    """Return the SHA-256 of the bearer token that was sent. Raises Unauthenticated if there is
+    none, or a cookie instead."""
+    secret, from_cookie = _credential(connection)
+    if from_cookie:
+        raise Unauthenticated("Send `Authorization: Bearer <token>`.")
+    return digest(secret)
+
+
+def find_node(session: Session, token_sha256: str) -> NodeIdentity:
+    """Return the node with this token; raise Unauthenticated if it is not an enrolled one."""
+    found = session.execute(NODE_TOKEN, {"sha256": token_sha256}).one_or_none()
+    if found is None or found.revoked_at or found.state is NodeState.RETIRED:
         raise Unauthenticated("This is not the token of an enrolled node. Enrol the node again.")
     return NodeIdentity(id=found.id, name=found.name)
 

@@ -1,89 +1,72 @@
 """Group commit: what waits to be written is written together, in one transaction.
 
 A commit costs an fsync, and on SQLite the turn of a writer, whether it writes one row or fifty.
-Whoever finds nobody writing leads: they write what waits at this moment, their own first. Whoever
-comes meanwhile waits, and the first of them leads the next group. So nobody waits for company, and
-a request that is alone is a group of one.
+What comes while nobody writes is written at once, by a thread of the group's own; what comes
+meanwhile waits, and is the next group. So nobody waits for company, a request that is alone is a
+group of one, and those that wait hold no thread.
 """
 
-import threading
+import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Write = Callable[[Sequence[Item]], Sequence[Answer]]
 
 MOST = 64  # in one group, so that other writers get their turn
 
 
-class _Waiting(Generic[Item, Answer]):
-    """An item in line; `woken` is released when it leads, or when it has its answer or error."""
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.woken = threading.Lock()
-        self.woken.acquire()
-        self.answers: list[Answer] = []
-        self.error: BaseException | None = None
-
-
 class Groups(Generic[Item, Answer]):
-    """Line of items that wait to be written."""
+    """Line of items that wait to be written. Only its event loop touches it."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._line: list[_Waiting[Item, Answer]] = []
-        self._is_led = False
+        self._line: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
 
     def __len__(self) -> int:
         """Return the number of items that wait to be written."""
         return len(self._line)
 
-    def write(self, item: Item, write: Callable[[Sequence[Item]], Sequence[Answer]]) -> Answer:
-        """Have an item written, by this thread or by one that leads; return its answer.
+    async def write(self, item: Item, write: Write[Item, Answer]) -> Answer:
+        """Have an item written with those that wait at this moment; return its answer.
 
         `write` writes items in one transaction, and returns an answer for each. If it raises, the
         items of its group are written one by one: an error meets only the item that causes it.
         """
-        mine: _Waiting[Item, Answer] = _Waiting(item)
-        with self._guard:
-            self._line.append(mine)
-            leads, self._is_led = not self._is_led, True
-        if not leads:
-            mine.woken.acquire()
-        if not (mine.answers or mine.error):
-            self._lead(write)
-        if mine.error is not None:
-            raise mine.error
-        return mine.answers[0]
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._line.append((item, answer))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_all(write))
+        return await answer
 
-    def _lead(self, write: Callable[[Sequence[Item]], Sequence[Answer]]) -> None:
-        with self._guard:
-            group, self._line = self._line[:MOST], self._line[MOST:]
+    async def _write_all(self, write: Write[Item, Answer]) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            _write(group, write)
+            while self._line:
+                group, self._line = self._line[:MOST], self._line[MOST:]
+                items = [item for item, _ in group]
+                outcomes = await loop.run_in_executor(self._thread, _written, items, write)
+                for (_, answer), (found, error) in zip(group, outcomes, strict=True):
+                    if answer.cancelled():
+                        continue
+                    if error is None:
+                        answer.set_result(*found)
+                    else:
+                        answer.set_exception(error)
         finally:
-            with self._guard:
-                self._is_led = bool(self._line)
-                if self._line:
-                    self._line[0].woken.release()
-            for one in group[1:]:
-                one.woken.release()
+            self._writing = None
 
 
-def _write(
-    group: Sequence[_Waiting[Item, Answer]],
-    write: Callable[[Sequence[Item]], Sequence[Answer]],
-) -> None:
+def _written(
+    items: Sequence[Item], write: Write[Item, Answer]
+) -> Sequence[tuple[Sequence[Answer], Exception | None]]:
+    """Return the answer of each item, alone in a sequence, or its error."""
     try:
-        answers = write([one.item for one in group])
-    except BaseException as error:
-        if len(group) == 1:
-            group[0].error = error
-            return
-    else:
-        for one, answer in zip(group, answers, strict=True):
-            one.answers.append(answer)
-        return
-    for one in group:
-        _write([one], write)
+        return [([answer], None) for answer in write(items)]
+    except Exception as error:
+        if len(items) == 1:
+            return [([], error)]
+    return [outcome for item in items for outcome in _written([item], write)]

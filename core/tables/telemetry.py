@@ -21,7 +21,7 @@ class StreamCursor(Base):
 
 
 class MetricChunk(Base):
-    """Consecutive points of one series, packed: no row per point."""
+    """Consecutive points of one series, or of all series of a batch, packed: no row per point."""
 
     __tablename__ = "metric_chunks"
     __table_args__ = (Index("ix_metric_chunks_series", "attempt_id", "key", "rank", "first_line"),)
@@ -30,6 +30,9 @@ class MetricChunk(Base):
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id"))
     rank: Mapped[int]
     key: Mapped[str]
+    """Empty for a batch."""
+    keys: Mapped[str | None]
+    """Keys of a batch, with spaces between; their columns stand in `values` in this order."""
     first_line: Mapped[int] = mapped_column(BigInteger)
     count: Mapped[int]
     steps: Mapped[bytes] = mapped_column(LargeBinary)

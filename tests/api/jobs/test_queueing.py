@@ -1,5 +1,6 @@
 """Submissions that arrive together: one transaction, and each its own answer."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -162,23 +163,13 @@ def test_a_group_that_fails_is_written_one_by_one(
             raise RuntimeError("as a broken constraint would")
 
     monkeypatch.setattr(queueing, "insert_jobs", failing)
-    line: queueing.Submissions = world.process.service(queueing.Submissions)
     group = [new(world, "ann", "good"), new(world, "ann", "bad"), new(world, "bob", "fine")]
-    inside, may_go = threading.Event(), threading.Event()
 
-    def hold(jobs: Any) -> Any:
-        inside.set()
-        assert may_go.wait(20)
-        return [None for _ in jobs]
+    async def story() -> list[JobView | BaseException]:
+        queued = (queueing.queue(world.process, job) for job in group)
+        return await asyncio.gather(*queued, return_exceptions=True)
 
-    with ThreadPoolExecutor(4) as pool:
-        pool.submit(line.write, group[0], hold)
-        assert inside.wait(20)
-        waiting = [pool.submit(queueing.queue, world.process, job) for job in group]
-        while len(line) < len(group):
-            pass
-        may_go.set()
-        outcomes = [future.exception(20) or future.result() for future in waiting]
+    outcomes = asyncio.run(story())
     names = [one.name if isinstance(one, JobView) else type(one).__name__ for one in outcomes]
     assert names == ["good", "RuntimeError", "fine"]
     assert (count(world, Job), count_events(world)) == (2, 2)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from core.tables.jobs import Attempt
 from core.tables.telemetry import MetricChunk
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+from tests.running import wait_for
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -35,7 +37,7 @@ def test_a_row_gives_back_what_was_packed(
     lines = (first_line - 1 + np.cumsum([gap for _, gap, _ in rows])).tolist()
     points = points_of([step for step, _, _ in rows], lines, [value for _, _, value in rows])
     packed = pack_steps(points, first_line)
-    again = unpack(first_line, len(rows), packed, points.values.tobytes())
+    [(_, again)] = unpack("loss", None, first_line, len(rows), packed, points.values.tobytes())
     assert again.steps.tolist() == points.steps.tolist()
     assert again.lines.tolist() == lines
     assert again.values.tobytes() == points.values.tobytes()
@@ -107,7 +109,8 @@ def test_rows_are_merged_as_they_pile_up_and_at_the_end_and_nothing_changes(worl
     ]
     for start in range(0, len(lines), 250):
         send(world, job_id, start, lines[start : start + 250])
-    assert num_rows(world) < 40 + 2 * 4  # of 40 batches, those of two full blocks are merged
+    # 10 full blocks, and the rows of the 1 batch that begins after the last.
+    wait_for(lambda: num_rows(world) <= 2 * (10 + 1), what="the merges")
 
     def check() -> None:
         loss = series(world, job_id, "loss", resolution=10_000)
@@ -133,12 +136,62 @@ def test_rows_are_merged_as_they_pile_up_and_at_the_end_and_nothing_changes(worl
 
 def test_a_curve_that_came_line_by_line_is_read_from_few_rows(world: World) -> None:
     job_id = running_job(world)
-    for number in range(300):
+    for number in range(600):
         rare = {"eval_loss": 1.0} if number % 50 == 49 else {}
         send(world, job_id, number, [{"step": number, "loss": 0.5, **rare}])
-    assert num_rows(world) < 16 + 16 + 2 + 6  # lines, merged sixteens, a merged 256; the rare key's
-    assert series(world, job_id, "loss")["steps"] == list(range(300))
-    assert series(world, job_id, "eval_loss")["steps"] == list(range(49, 300, 50))
+    # A merged block of each key, and the lines after it.
+    wait_for(lambda: num_rows(world) == 2 + (600 - 512), what="the merge")
+    loss = series(world, job_id, "loss", resolution=1000)
+    assert loss["steps"] == list(range(600))
+    assert series(world, job_id, "eval_loss")["steps"] == list(range(49, 600, 50))
+
+
+LINES = st.lists(
+    st.dictionaries(
+        st.sampled_from(["loss", "lr", "eval_loss", "note"]),
+        st.one_of(FLOATS, st.none(), st.integers(-9, 9), st.just("text")),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(LINES, st.integers(0, 2**40), st.data())
+def test_the_rows_of_batches_give_back_every_point(
+    lines: list[dict[str, Any]], first_line: int, data: st.DataObject
+) -> None:
+    lines = [{"step": 3 * number, **line} for number, line in enumerate(lines)]
+    cut = data.draw(st.integers(0, len(lines)))
+    found: dict[str, list[tuple[int, int, float]]] = {}
+    for start, part in ((0, lines[:cut]), (cut, lines[cut:])):
+        batch = metric_store.read_batch(part, first_line + start)
+        for row in metric_store.batch_rows("attempt", 0, first_line + start, batch.points):
+            names = ("key", "keys", "first_line", "count", "steps", "values")
+            for key, points in unpack(*(row[name] for name in names)):  # type: ignore[arg-type]
+                columns = (points.lines.tolist(), points.steps.tolist(), points.values.tolist())
+                found.setdefault(key, []).extend(zip(*columns, strict=True))
+    expected = {
+        key: [
+            (first_line + n, line["step"], math.nan if line[key] is None else float(line[key]))
+            for n, line in enumerate(lines)
+            if key in line and not isinstance(line[key], str)
+        ]
+        for key in ("loss", "lr", "eval_loss", "note")
+    }
+    assert {key: repr(points) for key, points in found.items()} == {
+        key: repr(points) for key, points in expected.items() if points
+    }
+
+
+def test_a_batch_has_a_row_for_all_keys_that_have_the_same_lines() -> None:
+    lines = [{"step": n, "loss": 1.0, "lr": 2.0} for n in range(6)]
+    assert len(metric_store.batch_rows("attempt", 0, 0, read_points(lines))) == 1
+    lines[3] |= {"eval_loss": 1.0, "eval_perplexity": 2.0}
+    assert len(metric_store.batch_rows("attempt", 0, 0, read_points(lines))) == 2
+
+
+def read_points(lines: list[dict[str, Any]]) -> Mapping[str, Points]:
+    return metric_store.read_batch(lines, 0).points
 
 
 @pytest.mark.parametrize("size", [3, 20, 100])

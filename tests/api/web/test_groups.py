@@ -1,14 +1,13 @@
-"""Group commit: who leads, who waits, and what an error meets."""
+"""Group commit: who is written together, and what an error meets."""
 
+import asyncio
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Sequence
 
 import pytest
 
 from api.web.groups import MOST, Groups
-from tests.running import wait_for
 
 
 class Book:
@@ -21,63 +20,77 @@ class Book:
 
     def write(self, items: Sequence[int]) -> Sequence[int]:
         self.groups.append(list(items))
-        self.free.wait(10)
+        assert self.free.wait(10)
         if any(item < 0 for item in items):
             raise ValueError(f"{min(items)} is negative")
         return [item * 10 for item in items]
 
 
-def test_one_that_is_alone_is_a_group_of_one_in_its_own_thread() -> None:
-    seen = []
-
-    def write(items: Sequence[str]) -> Sequence[str]:
-        seen.append(threading.current_thread())
-        return items
-
-    assert Groups[str, str]().write("a", write) == "a"
-    assert seen == [threading.current_thread()]
-
-
-def held(groups: Groups[int, int], book: Book, pool: ThreadPoolExecutor, items: range) -> list:
-    """Let all items wait behind a first one, 0, that is being written; return their futures."""
+async def held(groups: Groups[int, int], book: Book, items: range) -> list[Awaitable[int]]:
+    """Let all items wait behind a first one, 0, that is being written; return their answers."""
     book.free.clear()
-    futures = [pool.submit(groups.write, 0, book.write)]
-    wait_for(lambda: book.groups == [[0]], what="the first group")
-    for number, item in enumerate(items, start=1):
-        futures.append(pool.submit(groups.write, item, book.write))
-        wait_for(lambda number=number: len(groups) == number, what="the next in line")
+    answers = [asyncio.create_task(groups.write(0, book.write))]
+    while book.groups != [[0]]:
+        await asyncio.sleep(0.001)
+    answers += [asyncio.create_task(groups.write(item, book.write)) for item in items]
+    while len(groups) < len(items):
+        await asyncio.sleep(0.001)
     book.free.set()
-    return futures
+    return list(answers)
 
 
 def test_those_that_come_meanwhile_are_written_together_in_their_order() -> None:
     groups, book = Groups[int, int](), Book()
-    with ThreadPoolExecutor(10) as pool:
-        futures = held(groups, book, pool, range(1, 9))
-        assert [future.result(10) for future in futures] == [10 * n for n in range(9)]
-    assert book.groups == [[0], [*range(1, 9)]]
-    assert groups.write(9, book.write) == 90
+
+    async def story() -> None:
+        answers = await held(groups, book, range(1, 9))
+        assert await asyncio.gather(*answers) == [10 * n for n in range(9)]
+        assert book.groups == [[0], [*range(1, 9)]]
+        assert await groups.write(9, book.write) == 90
+
+    asyncio.run(story())
 
 
 def test_a_group_has_a_largest_size() -> None:
     groups, book = Groups[int, int](), Book()
-    with ThreadPoolExecutor(MOST + 8) as pool:
-        futures = held(groups, book, pool, range(1, MOST + 6))
-        assert [future.result(10) for future in futures] == [10 * n for n in range(MOST + 6)]
+
+    async def story() -> None:
+        answers = await held(groups, book, range(1, MOST + 6))
+        assert await asyncio.gather(*answers) == [10 * n for n in range(MOST + 6)]
+
+    asyncio.run(story())
     assert [len(group) for group in book.groups] == [1, MOST, 5]
 
 
 def test_an_error_meets_only_what_causes_it() -> None:
     groups, book = Groups[int, int](), Book()
-    with ThreadPoolExecutor(10) as pool:
-        futures = held(groups, book, pool, range(-1, 3))
-        outcomes = [future.exception(10) or future.result() for future in futures]
-    assert [str(outcome) for outcome in outcomes] == ["0", "-1 is negative", "0", "10", "20"]
-    assert book.groups == [[0], [-1, 0, 1, 2], [-1], [0], [1], [2]]
-    assert groups.write(5, book.write) == 50  # nobody is stuck
+
+    async def story() -> None:
+        answers = await held(groups, book, range(-1, 3))
+        outcomes = await asyncio.gather(*answers, return_exceptions=True)
+        assert [str(outcome) for outcome in outcomes] == ["0", "-1 is negative", "0", "10", "20"]
+        assert await groups.write(5, book.write) == 50  # nobody is stuck
+
+    asyncio.run(story())
+    assert book.groups == [[0], [-1, 0, 1, 2], [-1], [0], [1], [2], [5]]
 
 
-@pytest.mark.parametrize("clients", [2, 24])
+def test_one_whose_request_is_gone_holds_up_nobody() -> None:
+    groups, book = Groups[int, int](), Book()
+
+    async def story() -> None:
+        answers = await held(groups, book, range(1, 3))
+        gone = answers[1]
+        assert isinstance(gone, asyncio.Task)
+        gone.cancel()
+        assert await answers[2] == 20
+        assert gone.cancelled()
+
+    asyncio.run(story())
+    assert book.groups == [[0], [1, 2]]
+
+
+@pytest.mark.parametrize("clients", [1, 2, 24])
 def test_of_many_at_once_each_gets_its_own_answer(clients: int) -> None:
     groups, written = Groups[int, int](), Counter[int]()
 
@@ -85,11 +98,13 @@ def test_of_many_at_once_each_gets_its_own_answer(clients: int) -> None:
         written.update(items)
         return [-item for item in items]
 
-    def client(number: int) -> bool:
-        mine = range(number * 1000, number * 1000 + 200)
-        return all(groups.write(item, write) == -item for item in mine)
+    async def client(number: int) -> None:
+        for item in range(number * 1000, number * 1000 + 200):
+            assert await groups.write(item, write) == -item
 
-    with ThreadPoolExecutor(clients) as pool:
-        assert all(pool.map(client, range(1, clients + 1)))
+    async def story() -> None:
+        await asyncio.gather(*map(client, range(clients)))
+
+    asyncio.run(story())
     assert len(written) == clients * 200
     assert set(written.values()) == {1}
