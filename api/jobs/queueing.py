@@ -188,7 +188,6 @@ def job_rows(
     *,
     owner: Person,
     cloned_from: str | None = None,
-    study: str | None = None,
     traceparent: str | None = None,
     now: datetime,
 ) -> JobRows:
@@ -244,7 +243,7 @@ def job_rows(
         plan=chosen.plan,
         lease=next(iter(spec.named_leases), None),
         cloned_from=cloned_from,
-        study=study,
+        study=None,
         agenda=None,
         epoch=0,
         node=None,

@@ -1,9 +1,10 @@
 """Live streams of one process: each watched job is read once, however many watch it.
 
 A Redis message (`live.<job id>`) wakes the job's feed, and so does a second of silence: with Redis
-away everything goes on, a second later. Jobs that wait are looked at together. A feed keeps its
-last batches; for a viewer who is too slow for them, or who comes back after a break, what is
-missing is read from the database, once for all who miss the same.
+away everything goes on, a second later. While nobody watches, nobody listens. Jobs that wait are
+looked at together. A feed keeps its last batches; for a viewer who is too slow for them, or who
+comes back after a break, what is missing is read from the database, once for all who miss the same.
+
 Nothing is queued per viewer. A document about several jobs, such as an agenda, is read when one of
 the jobs is woken, and every other second: what is late changes by itself. All who watch it see one
 reading, at most a second old. Calendars are told from one board, and lists from another: each is
@@ -71,6 +72,8 @@ class Hub:
         self._readings: dict[tuple[str, str], _Reading] = {}
         self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
         """Events of the streams that listen to a job, by job id; set when the job has news."""
+        self._num_viewers = 0
+        self._has_viewers = asyncio.Event()
         self._is_closing = False
         self._limiter = anyio.CapacityLimiter(READERS)
         self._catching_up = anyio.CapacityLimiter(CATCHING_UP)
@@ -101,9 +104,7 @@ class Hub:
     @property
     def num_viewers(self) -> int:
         """Number of open streams."""
-        listening = {id(heard) for listeners in self._listeners.values() for heard in listeners}
-        watched = (self._board, self._lists, *self._feeds.values())
-        return sum(reader.num_viewers for reader in watched) + len(listening)
+        return self._num_viewers
 
     @property
     def _readers(self) -> Sequence[Reader]:
@@ -119,8 +120,9 @@ class Hub:
         feed.join()
         self._waiting_jobs.join()
         try:
-            async for piece in self._follow(feed, Position.parse(last_event_id)):
-                yield piece
+            with self._viewing():
+                async for piece in self._follow(feed, Position.parse(last_event_id)):
+                    yield piece
         finally:
             self._waiting_jobs.leave()
             feed.leave()
@@ -175,17 +177,18 @@ class Hub:
         yield _again()
         reader.join()
         try:
-            try:
-                await reader.begin()
-            except SQLAlchemyError as error:
-                log.warning("not_read", what=str(reader), error=str(error))
-                return  # the viewer comes back
-            while not self._is_closing:
-                changed = reader.changed
-                if payload := news():
-                    yield payload
-                elif not await _told(changed, PING_S):
-                    yield PING
+            with self._viewing():
+                try:
+                    await reader.begin()
+                except SQLAlchemyError as error:
+                    log.warning("not_read", what=str(reader), error=str(error))
+                    return  # the viewer comes back
+                while not self._is_closing:
+                    changed = reader.changed
+                    if payload := news():
+                        yield payload
+                    elif not await _told(changed, PING_S):
+                        yield PING
         finally:
             reader.leave()
 
@@ -198,7 +201,11 @@ class Hub:
         it."""
         yield _again()
         shown = ""
-        with self._listening(job_ids) as heard, self._sharing(kind, name) as reading:
+        with (
+            self._viewing(),
+            self._listening(job_ids) as heard,
+            self._sharing(kind, name) as reading,
+        ):
             while not self._is_closing:
                 heard.clear()
                 try:
@@ -218,6 +225,15 @@ class Hub:
         """Wake the streams that show what this process has written; callable from any thread."""
         if (job_ids or topics) and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_all, job_ids, topics)
+
+    @contextmanager
+    def _viewing(self) -> Iterator[None]:
+        self._num_viewers += 1
+        self._has_viewers.set()
+        try:
+            yield
+        finally:
+            self._num_viewers -= 1
 
     @contextmanager
     def _listening(self, job_ids: Collection[str]) -> Iterator[asyncio.Event]:
@@ -246,6 +262,7 @@ class Hub:
     async def _listen(self) -> None:
         is_away = False
         while True:
+            await self._has_viewers.wait()
             client = redis.asyncio.Redis.from_url(
                 self._redis_url, socket_timeout=None, socket_connect_timeout=2
             )
@@ -257,6 +274,9 @@ class Hub:
                         log.info("live_doorbell_back")
                     is_away = False
                     async for heard in channel.listen():
+                        if not self._num_viewers:
+                            self._has_viewers.clear()
+                            break  # a message is work, and there are many of them
                         name = (heard.get("channel") or b"").decode("utf-8", "replace")
                         topics = [topic for topic in Topic if topic == name]
                         self._wake_all([] if topics else [name.removeprefix(LIVE)], topics)
@@ -264,7 +284,7 @@ class Hub:
                 if not is_away:
                     log.warning("live_doorbell_away", error=str(error))
                 is_away = True
-            await asyncio.sleep(AWAY_S)
+                await asyncio.sleep(AWAY_S)
 
     def _end_streams(self) -> None:
         self._is_closing = True

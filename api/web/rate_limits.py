@@ -15,9 +15,6 @@ from math import ceil
 
 import redis
 import structlog
-from limits import RateLimitItemPerMinute
-from limits.storage import RedisStorage
-from limits.strategies import MovingWindowRateLimiter
 
 from core.base.errors import TooMany
 from core.base.settings import ApiSettings
@@ -30,6 +27,29 @@ STARTS = 10  # trips to a provider, each a row: so many times the failures of an
 SPREAD_S = 5  # whoever is told the same second would come in the same second
 ANSWERS_WITHIN_S = 0.25
 AWAY_S = 5.0  # how long a Redis that did not answer is not asked again
+
+# Moments of what was counted, in microseconds of Redis's own clock, the oldest first. Returns 1 if
+# `cost` more were allowed, and counted; the count; and the time until the oldest is forgotten.
+COUNT = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local most, cost, window = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local oldest = redis.call('LINDEX', KEYS[1], 0)
+while oldest and tonumber(oldest) <= now - window do
+    redis.call('LPOP', KEYS[1])
+    oldest = redis.call('LINDEX', KEYS[1], 0)
+end
+local counted = redis.call('LLEN', KEYS[1])
+local allowed = counted + cost <= most and 1 or 0
+if allowed == 1 and cost > 0 then
+    local moment = string.format('%.0f', now)
+    for _ = 1, cost do redis.call('RPUSH', KEYS[1], moment) end
+    redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
+    counted = counted + cost
+    oldest = oldest or moment
+end
+return {allowed, counted, oldest and tonumber(oldest) + window - now or window}
+"""
 
 log = structlog.get_logger()
 
@@ -168,48 +188,41 @@ class RateLimits:
 
 
 class SharedCounts:
-    """Counts of all processes, in Redis; a refused request is not counted."""
+    """Counts of all processes, in Redis; a refused request is not counted. One trip for each."""
 
     def __init__(self, redis_url: str) -> None:
-        self._pool = redis.ConnectionPool.from_url(
+        self._redis = redis.Redis.from_url(
             redis_url, socket_connect_timeout=ANSWERS_WITHIN_S, socket_timeout=ANSWERS_WITHIN_S
         )
-        # The address only says which library to use: the pool has the real one.
-        storage = RedisStorage(
-            "redis://", connection_pool=self._pool, key_prefix="trainyard.limits"
-        )
-        self._limiter = MovingWindowRateLimiter(storage)
+        self._script = self._redis.register_script(COUNT)
 
     def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> LimitState:
         """Count `cost` more within the last minutes. Raises RedisError when it does not answer."""
-        item = RateLimitItemPerMinute(most, minutes)
-        return self._standing(item, key, allowed=self._limiter.hit(item, key, cost=cost))
+        return self._ask(key, most, cost, WINDOW_S * minutes)
 
     def look(self, key: str, most: int) -> LimitState:
         """Say whether one more could be counted. Raises RedisError if Redis does not answer."""
-        item = RateLimitItemPerMinute(most)
-        return self._standing(item, key, allowed=self._limiter.test(item, key))
+        state = self._ask(key, most, 0, WINDOW_S)
+        return replace(state, allowed=state.remaining > 0)
 
-    def _standing(self, item: RateLimitItemPerMinute, key: str, *, allowed: bool) -> LimitState:
-        reset_at, remaining = self._limiter.get_window_stats(item, key)
+    def _ask(self, key: str, most: int, cost: int, window_s: float) -> LimitState:
+        allowed, counted, reset_us = self._script(
+            keys=[f"trainyard.limits/{key}"], args=[most, cost, round(window_s * 1e6)]
+        )
         return LimitState(
-            allowed=allowed,
-            limit=item.amount,
-            remaining=max(0, remaining),
-            reset_s=max(1, ceil(reset_at - time.time())),
+            allowed=bool(allowed),
+            limit=most,
+            remaining=max(0, most - counted),
+            reset_s=max(1, ceil(reset_us / 1e6)),
         )
 
     def close(self) -> None:
         """Close all connections."""
-        self._pool.disconnect()
+        self._redis.close()
 
 
 class OwnCounts:
-    """Counts of this process; a refused request is not counted.
-
-    The memory storage of `limits` is not used: it keeps every key for ever, starts a thread for a
-    count, and goes by the wall clock.
-    """
+    """Counts of this process; a refused request is not counted."""
 
     def __init__(self) -> None:
         self._times: dict[str, deque[float]] = {}

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+import redis
 
 from api.watching import feed, waiting_jobs
 from api.watching.hub import Hub
 from core.base.settings import ApiSettings
 from core.reasons import NamedCode
 from core.transitions import Explanation, explain
+from core.wire.doorbell import LIVE
 from tests.api.conftest import World, running_world
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
 
@@ -322,6 +324,39 @@ def test_another_process_wakes_a_viewer_through_redis(
 
         lines = asyncio.run(scene()).metric_lines
         assert lines == list(range(len(lines)))
+        free(world.database)
+
+
+def test_a_process_that_nobody_watches_listens_to_no_doorbell(
+    settings: ApiSettings, valkey_url: str
+) -> None:
+    bell = f"{LIVE}job_nobody_watches"
+    with (
+        running_world(settings.model_copy(update={"redis_url": valkey_url})) as world,
+        redis.Redis.from_url(valkey_url) as valkey,
+    ):
+        job_id = running_job(world)
+        hub = Hub(world.database, valkey_url)
+
+        def hears() -> bool:
+            return bool(valkey.publish(bell, ""))
+
+        async def scene() -> None:
+            hub.start()
+            await asyncio.sleep(0)
+            assert (hub.num_viewers, hears()) == (0, False)
+            stream = hub.stream(job_id, "")
+            await anext(stream)
+            while not hears():
+                await asyncio.sleep(0.01)
+            assert hub.num_viewers == 1
+            await stream.aclose()
+            assert hub.num_viewers == 0
+            while hears():  # the first that it hears in vain
+                await asyncio.sleep(0.01)
+            await hub.close()
+
+        asyncio.run(scene())
         free(world.database)
 
 
