@@ -4,11 +4,12 @@ Read without the writer's lock. Each decision made from it is checked again by t
 writes the decision.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
@@ -55,6 +56,7 @@ from strategies.plan.hardware import Hardware
 # After so long a job no longer waits until the node has copied the last attempt's files.
 SAVING_PATIENCE = timedelta(minutes=10)
 LENDING = (WhenIdle.LEND, WhenIdle.RELEASE)
+Item = TypeVar("Item")
 CUTS_IN_VAIN = 2  # a job stopped so often before it saved is not started in a gap again
 
 
@@ -260,6 +262,23 @@ class Snapshot:
         running = {one.job_id: JobName(one.job_name, one.user_id) for one in self.attempts}
         return running | {job.id: JobName(job.name, job.user_id) for job in self.waiting}
 
+    @cached_property
+    def _by_lease(self) -> Mapping[str, Sequence[AttemptSnapshot]]:
+        """Map lease id -> live attempts in it: a search for each of a thousand would take 0.1 s."""
+        return _grouped(self.attempts, lambda attempt: attempt.lease_id)
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, Sequence[AttemptSnapshot]]:
+        """Map node id -> live attempts on it."""
+        return _grouped(self.attempts, lambda attempt: attempt.node_id)
+
+    @cached_property
+    def _begun_on(self) -> Mapping[str, Sequence[LeaseSnapshot]]:
+        """Map node id -> leases on it that have begun and not ended."""
+        begun = (LeaseState.ACTIVE, LeaseState.ENDING)
+        leases = [lease for lease in self.leases.values() if lease.state in begun]
+        return _grouped(leases, lambda lease: lease.node_id)
+
     def scheduling_of(self, node_id: str) -> Scheduling:
         """Return the rules by which the queue uses a node."""
         return self.policies.get(node_id, DEFAULT).scheduling
@@ -286,7 +305,7 @@ class Snapshot:
 
     def attempts_in(self, lease_id: str) -> list[AttemptSnapshot]:
         """Return the live attempts in a lease."""
-        return [attempt for attempt in self.attempts if attempt.lease_id == lease_id]
+        return list(self._by_lease.get(lease_id, ()))
 
     def guests_in(self, lease_id: str) -> list[AttemptSnapshot]:
         """Return the live attempts of guests in a lease, which leave when its owner comes."""
@@ -294,7 +313,7 @@ class Snapshot:
 
     def attempts_on(self, node_id: str) -> list[AttemptSnapshot]:
         """Return the live attempts on a node."""
-        return [attempt for attempt in self.attempts if attempt.node_id == node_id]
+        return list(self._by_node.get(node_id, ()))
 
     def slots_of(self, lease: LeaseSnapshot) -> frozenset[int]:
         """Return the slots of a lease that has begun: some of its node, or all."""
@@ -312,9 +331,8 @@ class Snapshot:
     def held_slots(self, node: NodeSnapshot) -> frozenset[int]:
         """Return the slots of a node that leases that have begun, or live attempts, have."""
         held = {slot for attempt in self.attempts_on(node.id) for slot in attempt.slots}
-        for lease in self.leases.values():
-            if lease.node_id == node.id and lease.state in (LeaseState.ACTIVE, LeaseState.ENDING):
-                held |= self.slots_of(lease)
+        for lease in self._begun_on.get(node.id, ()):
+            held |= self.slots_of(lease)
         return frozenset(held)
 
     def verified_clean(self, lease: LeaseSnapshot) -> bool:
@@ -338,6 +356,13 @@ class Snapshot:
         last_exit = self.last_exit.get(lease.id)
         seen_at = self.nodes[lease.node_id].last_seen_at
         return last_exit is None or (seen_at is not None and seen_at >= last_exit)
+
+
+def _grouped(items: Iterable[Item], key: Callable[[Item], str]) -> dict[str, list[Item]]:
+    found: dict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        found[key(item)].append(item)
+    return found
 
 
 def take_snapshot(
