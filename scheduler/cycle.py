@@ -22,6 +22,7 @@ from core.base.words import clock, in_words
 from core.database.database import Database
 from core.jobs.attempts import NodeAssignment, ask_to_stop, assign, lock
 from core.leases import appointments, leases, node_slots, waitlist
+from core.leases.leases import Terms
 from core.leases.neighbours import why_not_beside_others
 from core.leases.waitlist import MAX_JUDGED, SearchBudget
 from core.policy.document import DEFAULT, Policy
@@ -49,10 +50,10 @@ from scheduler.queue.fair_share import FairShare
 from scheduler.queue.fitting import Fitting
 from scheduler.queue.ordering import UserShare, next_first
 from scheduler.queue.parts import walk_in_slots
-from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide, leases_of
+from scheduler.queue.placement import InLease, LeadIn, WalkIn, cut_hold_end, decide, leases_of
 from scheduler.queue.sentences import WaitingReason, node_names, reason_for
 from scheduler.queue.telling import JobReason, worth_telling
-from scheduler.snapshot import LENDING, Snapshot, WaitingJob, take_snapshot
+from scheduler.snapshot import LENDING, LeaseSnapshot, Snapshot, WaitingJob, take_snapshot
 
 ACTOR = "scheduler"
 WAITLIST_EVERY = timedelta(seconds=5)
@@ -135,7 +136,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
         order, world, rules=scheduler.rules, grace_s=scheduler.policy.grid.grace_s
     )
     for job, decision in decisions:
-        if isinstance(decision, WalkIn | InLease):
+        if isinstance(decision, WalkIn | InLease | LeadIn):
             names = grant(scheduler, job, decision, now)  # 6. take the nodes
             if names:
                 started.append(job.id)
@@ -375,7 +376,7 @@ def may_judge(scheduler: Scheduler, world: Snapshot) -> bool:
 
 
 def grant(
-    scheduler: Scheduler, job: WaitingJob, placement: WalkIn | InLease, now: datetime
+    scheduler: Scheduler, job: WaitingJob, placement: WalkIn | InLease | LeadIn, now: datetime
 ) -> list[str]:
     """Write leases and attempt of a start in one transaction, all or nothing.
 
@@ -384,14 +385,17 @@ def grant(
     try:
         with scheduler.leadership.write() as session:
             row = session.get_one(Job, job.id)
-            if isinstance(placement, WalkIn) or placement.is_guest:
+            is_guest = isinstance(placement, InLease) and placement.is_guest
+            if isinstance(placement, WalkIn) or is_guest:
                 walk_ins.lock_owner(session, row.user_id)
             lock(session, row)  # before the nodes: everywhere the same order
             if row.epoch != job.epoch or row.state is not JobState.QUEUED:
                 raise Overtaken
-            if isinstance(placement, InLease):
+            if isinstance(placement, LeadIn):
+                places = lead_in(session, job, placement.lease, now)
+            elif isinstance(placement, InLease):
                 places = places_in(session, placement)
-                if placement.is_guest:
+                if is_guest:
                     let_in(scheduler, session, row, places, now)
             else:
                 places = walk_in(scheduler, session, row, placement, now)
@@ -516,6 +520,52 @@ def let_in(
         "using; it saves and leaves when the owner comes."
     )
     note(session, row.id, "guest", now=now, message=message, actor=ACTOR)
+
+
+def lead_in(
+    session: Session, job: WaitingJob, seen: LeaseSnapshot, now: datetime
+) -> list[NodeAssignment]:
+    """Take the minutes before a booked lease for its owner, at no charge, and begin them; the lease
+    goes on from them as from any adjacent one.
+
+    Raises Overtaken or HourTaken if the slots are not free and clean, or the lease has changed.
+    """
+    nodes = locked_nodes(session, [seen.node_id])
+    booked = session.get_one(Lease, seen.id, with_for_update=True)
+    if booked.state is not LeaseState.BOOKED or booked.hold_start != seen.hold_start:
+        raise Overtaken
+    message = (
+        f"Minutes before your lease at {clock(booked.hold_start, now)}, at no charge: your "
+        "workbench starts in them, and can be entered when the lease begins."
+    )
+    before = leases.take(
+        session,
+        user_id=booked.user_id,
+        node=nodes[seen.node_id],
+        kind=LeaseKind.BOOKED,
+        start=now,
+        end=booked.hold_start,
+        grace_s=booked.grace_s,
+        now=now,
+        actor=ACTOR,
+        message=message,
+        terms=Terms(is_charged=False),
+        num_slots=booked.num_slots,
+    )
+    begun = node_slots.assign(session, before) and advance(
+        session,
+        before,
+        LeaseState.ACTIVE,
+        now=now,
+        reason_code=ReasonCode.BEGAN,
+        message=message,
+        actor=ACTOR,
+        began_at=now,
+    )
+    if not begun:
+        raise Overtaken
+    slots = own_slots(session, before, range(job.ranks))
+    return [NodeAssignment(nodes[seen.node_id], before, slots)]
 
 
 def walk_in(

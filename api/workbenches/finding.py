@@ -14,8 +14,16 @@ from core.jobs.idleness import idle_note
 from core.leases.adjacent import stopped_with
 from core.spec.spec import ProgramJobSpec, WorkbenchJobSpec, stored_plan, stored_spec
 from core.spec.workbench import WhenIdle, WorkbenchKind
-from core.states import LIVE_ATTEMPT, LIVE_JOB, WAITING_JOB, AttemptState, JobState
+from core.states import (
+    LIVE_ATTEMPT,
+    LIVE_JOB,
+    WAITING_JOB,
+    AttemptState,
+    JobState,
+    LeaseState,
+)
 from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.leases import Lease
 
 IN_BROWSER = (WorkbenchKind.JUPYTER,)
 KIND = Job.spec["workbench"]["kind"].as_string()
@@ -61,7 +69,7 @@ def list_workbenches(
                 lease=lease.id if lease else job.lease_id,
                 slots=1 if plan is None else plan.ranks_per_node,
                 ends_at=stops_at(job, attempt, last),
-                can_be_entered=job.state is JobState.RUNNING,
+                can_be_entered=job.state is JobState.RUNNING and begins_later(session, job) is None,
                 no_browser=browser_is_off if kind in IN_BROWSER else "",
                 idle_since=None if attempt is None else attempt.idle_since,
                 idle_note=idle_note(session, attempt, _choice(spec), now=now),
@@ -94,7 +102,20 @@ def find_entry(session: Session, job_id: str, person: Person) -> Key:
         raise Conflict(
             f"{job.name} cannot be entered: it is {job.state}. {job.reason}", code="not_running"
         )
+    if (begins_at := begins_later(session, job)) is not None:
+        raise Conflict(
+            f"{job.name} is ready, and can be entered when its lease begins, at "
+            f"{begins_at:%H:%M} UTC.",
+            code="not_yet",
+        )
     return Key(job.id, job.epoch)
+
+
+def begins_later(session: Session, job: Job) -> datetime | None:
+    """Return the start of the lease that a job names and that has not begun; None otherwise. A
+    workbench may run before it."""
+    lease = None if job.lease_id is None else session.get(Lease, job.lease_id)
+    return lease.hold_start if lease is not None and lease.state is LeaseState.BOOKED else None
 
 
 def end_of(session: Session, key: Key) -> datetime | None:

@@ -2546,7 +2546,7 @@ class Workbench(View):
     ends_at: datetime | None
     """Moment at which it is stopped. Null: it has not started."""
     can_be_entered: bool
-    """True if it runs."""
+    """True if it runs and its lease has begun."""
     no_browser: str
     """Reason why its program in the browser cannot be opened here; empty if it can, or if it has
     none."""

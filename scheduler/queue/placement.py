@@ -33,6 +33,8 @@ from scheduler.snapshot import AttemptSnapshot, LeaseSnapshot, Snapshot, Waiting
 
 WORTH_A_CHANGE = timedelta(minutes=10)  # an advice that gains less is not given
 PLANNED = 10  # waiting jobs whose start is planned to the second, and who are told what would help
+LEAD_IN = timedelta(minutes=5)  # the grace of the block before
+LEAST_LEAD_IN = timedelta(seconds=10)  # a start takes some seconds; later it starts with its lease
 LEAST_USE = timedelta(seconds=60)  # a lease with less time left is not worth a start
 
 
@@ -63,6 +65,14 @@ class InLease:
     """Indices of the free slots that the job gets, lease by lease."""
     is_guest: bool = False
     """True if the leases belong to other people, who have not come: it leaves when they do."""
+
+
+@dataclass(frozen=True)
+class LeadIn:
+    """Start a workbench now, minutes before the booked lease that it names, on slots that are free
+    and clean; nobody enters it before the lease begins."""
+
+    lease: LeaseSnapshot
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,16 @@ class DisabledOwner:
 
 
 Decision = (
-    WalkIn | InLease | Later | Clearing | AfterLease | NotItsTurn | BackOff | Saving | DisabledOwner
+    WalkIn
+    | InLease
+    | LeadIn
+    | Later
+    | Clearing
+    | AfterLease
+    | NotItsTurn
+    | BackOff
+    | Saving
+    | DisabledOwner
 )
 
 
@@ -324,13 +343,15 @@ def cut_hold_end(end: float, grace_s: int) -> datetime:
 
 def _place_in_leases(
     job: WaitingJob, leases: tuple[LeaseSnapshot, ...], world: Snapshot, free: FreeSlots
-) -> InLease | AfterLease:
+) -> InLease | LeadIn | AfterLease:
     """Start in all of the leases at once, beside other jobs in them, or wait for one of them."""
     if differ_in_size(leases) or share_a_node(leases):
         return AfterLease(leases[0], None, None)
     booked = [lease for lease in leases if lease.state is LeaseState.BOOKED]
     if booked:
         last = max(booked, key=lambda lease: lease.hold_start)
+        if len(leases) == 1 and _may_lead_in(job, last, world):
+            return LeadIn(last)
         return AfterLease(last, None, last.hold_start if last.hold_start > world.now else None)
     found = []
     for lease in leases:
@@ -352,6 +373,22 @@ def _place_in_leases(
             return AfterLease(lease, None, None)
         found.append(slots)
     return InLease(leases, tuple(found))
+
+
+def _may_lead_in(job: WaitingJob, lease: LeaseSnapshot, world: Snapshot) -> bool:
+    """Return True if a workbench may start before its lease: what has its slots has left them
+    clean, and its wall time lasts as long as the lease all the same."""
+    node = world.nodes[lease.node_id]
+    if not job.is_workbench or not node.usable or node.class_name not in job.classes:
+        return False
+    if not LEAST_LEAD_IN <= lease.hold_start - world.now <= LEAD_IN:
+        return False
+    if timedelta(seconds=job.wall_left_s) < lease.usable_end - world.now:
+        return False
+    held = world.held_slots(node)
+    if lease.num_slots is None:
+        return node.clean and not node.unfit and not held and job.ranks <= node.slots
+    return len(set(range(node.slots)) - held - node.unfit - node.dirty) >= lease.num_slots
 
 
 def _turn_at(turn: Turn, leases: tuple[LeaseSnapshot, ...], world: Snapshot) -> datetime | None:

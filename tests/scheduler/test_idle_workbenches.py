@@ -6,12 +6,10 @@ import pytest
 
 from api.nodes.orders import HOST_IS_BACK_GRACE_S, orders_for
 from core.database.database import Database
-from core.spec.spec import WorkbenchJobSpec
-from core.spec.workbench import plan_workbench
 from core.states import JobState, LeaseState, Outcome, Sharing
 from core.tables.jobs import Attempt
 from core.workspaces.quota import Quota
-from tests.scheduler.world import CPU2, World, at
+from tests.scheduler.world import World, at
 
 OPEN = "policy: {id: open, version: 1}\nscheduling: {idle_after_min: 15}\n"
 STILL = OPEN.replace("version: 1", "version: 2")
@@ -33,25 +31,10 @@ def go(world: World, hour: int, minute: int = 0, second: int = 0) -> list[str]:
     return world.cycle()
 
 
-def workbench(world: World, lease: str, *, when_idle: str = "lend", ranks: int = 2) -> str:
-    """A queued workbench of ada's in her lease."""
-    terms: dict[str, Any] = {
-        "name": "bench",
-        "resources": {"ranks_per_node": ranks, "wall_time": "24h"},
-        "lease": lease,
-        "workspace": False,
-        "workbench": {"kind": "terminal", "when_idle": when_idle},
-    }
-    spec = WorkbenchJobSpec.model_validate(terms)
-    planned = plan_workbench(nodes=1, ranks_per_node=ranks, hardware=CPU2)
-    documents = {"spec": spec.model_dump(mode="json"), "plan": planned.model_dump(mode="json")}
-    return world.job(ranks=ranks, lease=lease, **documents)
-
-
 def seated(world: World, **choice: Any) -> tuple[str, str]:
     """A lease of ada's from 11:00 to 14:00, and her workbench that runs in it."""
     lease = world.book(world.node(), at(11), 3)
-    bench = workbench(world, lease, **choice)
+    bench = world.workbench(lease, **{"when_idle": "lend", **choice})
     assert go(world, 11) == [bench]
     world.runs(bench)
     return lease, bench
@@ -123,7 +106,7 @@ def test_a_node_that_cannot_keep_owners_apart_takes_no_guest_beside_a_workbench(
     world: World,
 ) -> None:
     lease = world.book(world.node(sharing=Sharing.RECIPES), at(11), 3)
-    bench = workbench(world, lease)
+    bench = world.workbench(lease, when_idle="lend")
     go(world, 11)
     world.runs(bench)
     leave(world, bench)
@@ -151,7 +134,7 @@ def test_jobs_of_its_owner_go_before_guests_and_stay_when_the_owner_is_back(worl
 
 def test_another_workbench_in_use_in_the_lease_keeps_guests_out(world: World) -> None:
     lease = world.book(world.node(), at(11), 3)
-    first, second = (workbench(world, lease, ranks=1) for _ in range(2))
+    first, second = (world.workbench(lease, when_idle="lend", ranks=1) for _ in range(2))
     assert go(world, 11) == [first, second]
     for bench in (first, second):
         world.runs(bench)

@@ -17,7 +17,8 @@ from core.leases.appointments import NoShow
 from core.leases.leases import Terms
 from core.policy.document import load
 from core.spec.script import Script, plan_script
-from core.spec.spec import JobSpec, ScriptJobSpec
+from core.spec.spec import JobSpec, ScriptJobSpec, WorkbenchJobSpec
+from core.spec.workbench import plan_workbench
 from core.states import (
     LIVE_ATTEMPT,
     Desired,
@@ -263,6 +264,22 @@ class World:
         planned = plan_script(script, nodes=nodes, ranks_per_node=ranks, hardware=CPU8)
         documents = {"spec": spec.model_dump(mode="json"), "plan": planned.model_dump(mode="json")}
         return self.job(ranks=ranks, nodes=nodes, lease=lease, **documents, **changes)
+
+    def workbench(
+        self, lease: str, *, when_idle: str = "keep", ranks: int = 2, wall: str = "24h"
+    ) -> str:
+        """A queued workbench of ada's in her lease; its id."""
+        terms = {
+            "name": "bench",
+            "resources": {"ranks_per_node": ranks, "wall_time": wall},
+            "lease": lease,
+            "workspace": False,
+            "workbench": {"kind": "terminal", "when_idle": when_idle},
+        }
+        spec = WorkbenchJobSpec.model_validate(terms)
+        planned = plan_workbench(nodes=1, ranks_per_node=ranks, hardware=CPU8)
+        documents = {"spec": spec.model_dump(mode="json"), "plan": planned.model_dump(mode="json")}
+        return self.job(ranks=ranks, lease=lease, wall=wall, **documents)
 
     def file(self) -> str:
         """A stored file, such as the code of a script; its hash."""

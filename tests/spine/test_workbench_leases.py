@@ -1,5 +1,6 @@
 """Workbenches and the clock of their lease: asked for ahead, ready at its start, over with it."""
 
+import logging
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -7,11 +8,12 @@ import httpx2
 import pytest
 from playwright.sync_api import Page as PlaywrightPage
 from playwright.sync_api import Playwright, expect, sync_playwright
+from websockets.exceptions import InvalidStatus
 
 from core.base.clock import utc_now
 from tests import chromium
 from tests.running import Running, running_platform, wait_for
-from tests.spine.jobs import get, submit, wait_for_end
+from tests.spine.jobs import attempts, get, submit, wait_for_end
 from tests.spine.short_leases import GRACE_S, book_soon, cut
 from tests.spine.workbenches import Looking
 from worker.scripts.sandbox import find_level
@@ -22,7 +24,8 @@ pytestmark = [
     pytest.mark.skipif(find_level().level is None, reason="no sandbox can be built here"),
     pytest.mark.xdist_group("workbenches"),
 ]
-WARM_S = 5.0
+WARM_S, LEAD_S = 5.0, 40.0
+log = logging.getLogger(__name__)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,43 @@ def test_it_is_ready_at_its_lease_s_start_and_ends_with_it_and_the_next_one_find
         client.post(f"/v1/leases/{lease}/release").raise_for_status()
         wait_for(lambda: lease_state(client, lease) == "ended", what="the lease's end")
         assert wait_for_end(client, job)["state"] == "cancelled"
+
+
+def test_on_a_free_node_it_has_started_before_its_lease_and_nobody_enters_before_it(
+    platform: Running,
+) -> None:
+    kind = "terminal" if why_not_installed() else "jupyter"
+    with platform.http() as client:
+        lease, start = book_soon(platform, starts_in_s=LEAD_S)
+        job = ahead(client, lease, kind=kind)
+        wait_for(lambda: get(client, job)["state"] == "running", what="its early start")
+        assert utc_now() < start, "the machine was too busy to start it so early"
+        assert lease_state(client, lease) == "booked"
+        [listed] = client.get("/v1/workbenches").json()["data"]
+        assert not listed["can_be_entered"]
+        with pytest.raises(InvalidStatus) as refused:
+            Looking.at(platform, job)
+        assert refused.value.response.status_code == 409
+        if kind == "jupyter":
+            refusal = client.post(f"/v1/workbenches/{job}/entry")
+            assert (refusal.status_code, refusal.json()["code"]) == (409, "not_yet")
+
+        def entered() -> Looking | None:
+            try:
+                return Looking.at(platform, job)
+            except InvalidStatus:
+                return None
+
+        with wait_for(entered, what="its lease") as look:
+            look.wait_for("$ ")
+            took_s = (utc_now() - start).total_seconds()
+            log.info("prompt of a %s %.2f s after the lease's start", kind, took_s)
+            assert 0 < took_s <= WARM_S
+        if kind == "jupyter":
+            client.post(f"/v1/workbenches/{job}/entry").raise_for_status()
+        assert [one["epoch"] for one in attempts(client, job)] == [1]
+        client.post(f"/v1/leases/{lease}/release").raise_for_status()
+        wait_for(lambda: lease_state(client, lease) == "ended", what="the lease's end")
 
 
 @pytest.mark.browser
