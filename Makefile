@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all openapi chaos check format bench bench-course bench-train bench-scheduler bench-packing scale screenshots compose-try clean
+.PHONY: help demo up test test-all openapi chaos check format bench bench-course bench-train bench-scheduler bench-packing bench-everyday scale screenshots compose-try clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -90,6 +90,9 @@ bench-scheduler: $(INSTALLED)  ## Replay traces (TRACES=folder) under four rules
 
 bench-packing: $(INSTALLED)  ## Replay a course's week with leases of nodes and of GPUs; prints the table of docs/scheduling.md
 	$(BIN)/python -m benchmarks.packing
+
+bench-everyday: $(INSTALLED)  ## Do ten everyday tasks on the pages by script; prints the table of docs/dashboard.md
+	$(BIN)/python -m benchmarks.everyday
 
 scale: $(INSTALLED)  ## A thousand nodes and ten thousand jobs on this machine (MINUTES=60); writes docs/benchmarks-scale.md
 	$(BIN)/python -m benchmarks.scale --minutes $(or $(MINUTES),60)

@@ -353,7 +353,7 @@ def add_attempt(
 ) -> Attempt:
     """A try of a job; without an end it runs."""
     if lease is None:
-        lease = _lease(stage, session, "ada", node, start, start + HOUR, LeaseKind.WALK_IN)
+        lease = add_lease(stage, session, "ada", node, start, start + HOUR, LeaseKind.WALK_IN)
         lease.state = LeaseState.ENDED
         lease.hold_end = end or lease.hold_end
     job.epoch += 1
@@ -601,7 +601,7 @@ def _add_nodes(stage: Stage, session: Session) -> None:
         stage.nodes[name] = node.id
 
 
-def _lease(
+def add_lease(
     stage: Stage,
     session: Session,
     user: str,
@@ -611,6 +611,7 @@ def _lease(
     kind: LeaseKind = LeaseKind.BOOKED,
     state: LeaseState = LeaseState.BOOKED,
 ) -> Lease:
+    """A lease, with its hold if it is open and was booked."""
     lease = Lease(
         id=new_id(IdKind.LEASE),
         user_id=stage.people[user],
@@ -655,7 +656,7 @@ def _add_leases(stage: Stage, session: Session, now: datetime) -> None:
         ("student-04", "north-01", 44, 4),
     ):
         start = hour + after * HOUR
-        _lease(stage, session, user, node, start, start + hours * HOUR)
+        add_lease(stage, session, user, node, start, start + hours * HOUR)
 
 
 def _add_homework(stage: Stage, session: Session, now: datetime) -> None:
@@ -783,7 +784,7 @@ def _add_others(stage: Stage, session: Session, now: datetime) -> None:
 
 def _add_llama(stage: Stage, session: Session, now: datetime) -> None:
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    lease = _lease(
+    lease = add_lease(
         stage, session, "ada", "east-01", hour - 2 * HOUR, hour + 2 * HOUR, state=LeaseState.ACTIVE
     )
     done, step_s = 3118, 2.1
@@ -930,7 +931,7 @@ def _add_agenda(stage: Stage, session: Session, now: datetime) -> None:
     """A lab of four parts in a lease of three hours: the first took long, the last will not fit."""
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     start = hour - HOUR
-    lease = _lease(stage, session, "ada", "north-02", start, hour + 2 * HOUR)
+    lease = add_lease(stage, session, "ada", "north-02", start, hour + 2 * HOUR)
     lease.state = LeaseState.ACTIVE
     agenda = Agenda(
         id=new_id(IdKind.AGENDA),

@@ -184,6 +184,14 @@ def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Pa
     assert page.inner_text("[data-read=fastest]").startswith("ddp, ")
 
 
+def test_the_list_is_searched_by_enter(page: Page) -> None:
+    page.goto("/jobs")
+    page.fill("[data-search]", "homework")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?search=homework&*")
+    page.locator("#rows tr", has_text="homework-4-ddp").wait_for()
+
+
 def test_any_number_is_a_column_of_the_list(stage: Stage, page: Page) -> None:
     page.goto("/jobs")
     column = page.get_by_label("Metric of the last curve and column")

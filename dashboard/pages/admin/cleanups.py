@@ -13,8 +13,8 @@ from trainyard.views import Cleanup
 ANSWERED = (400, 403, 409, 422)
 WRONGS = {
     "over_quota": "over quota",
-    "idle": "idle",
-    "no_show": "no-show",
+    "idle": "idle: nothing has run in it for a while",
+    "no_show": "no-show: nobody came, or not often enough",
     "expired_window": "outside its window",
     "orphan": "owner or node gone",
     "unfit": "no longer allowed",
@@ -90,6 +90,7 @@ async def _page(
     me = await viewer.me()
     earlier, _ = await viewer.page(Cleanup, "/v1/admin/cleanups", {"limit": 20})
     now = datetime.now(UTC)
+    chosen = {viewer.query("wrong")} & WRONGS.keys()
     context = {
         "me": me,
         "section": "admin",
@@ -99,7 +100,7 @@ async def _page(
         "earlier": earlier,
         "refused": refused,
         "given": given,
-        "chosen": set(found.selector.wrong) if found else {*WRONGS} - {"unfit"},
+        "chosen": set(found.selector.wrong) if found else chosen or {*WRONGS} - {"unfit"},
         "wrongs": WRONGS,
         "results": RESULTS,
         "can_undo": found is not None

@@ -51,6 +51,7 @@ async function startsOf(length) {
   return { starts, why: reasons.size === 1 ? [...reasons][0] : "" };
 }
 
+find("any-hours").addEventListener("change", () => find("any-hours").form.requestSubmit());
 find("any").addEventListener("submit", async (event) => {
   event.preventDefault();
   const list = find("any-found");

@@ -27,6 +27,9 @@ const TOLD_WITHIN_MS = 3000;
  */
 export async function act(button, work, done, next = () => []) {
   const place = find("lease-answer");
+  // Beside what was pressed, so that it is seen.
+  const card = button.closest("[data-book]") ?? find("mine").parentElement;
+  card.querySelector("header").after(place);
   button.setAttribute("aria-busy", "true");
   try {
     const answer = await asked(work);

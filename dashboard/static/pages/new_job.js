@@ -31,7 +31,7 @@ function tellLine() {
 
 // The old answer stays, dimmed, and can't be submitted until the new one is there.
 function growOld() {
-  document.querySelectorAll("[data-submit]").forEach((button) => {
+  document.querySelectorAll("[data-submit], [data-submit-bar]").forEach((button) => {
     button.disabled = true;
   });
   plan.classList.add("old");

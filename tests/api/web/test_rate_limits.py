@@ -34,6 +34,7 @@ def strict(sqlite_url: str, valkey_url: str, tmp_path: Path) -> ApiSettings:
 @pytest.fixture
 def two(strict: ApiSettings, valkey_url: str) -> Iterator[tuple[World, TestClient]]:
     """An application with its people, and ann's client of a second one beside it."""
+    forget(valkey_url)  # of other tests
     with ExitStack() as stack:
         world = stack.enter_context(running_world(strict))
         other = create_app(strict)
