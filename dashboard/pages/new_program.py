@@ -1,9 +1,10 @@
-"""Form for a program of one file: its text, the way to run it, and what it reads."""
+"""Form for a program: its files, the way to run it, and what it reads."""
 
 import asyncio
 import secrets
 import shlex
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from starlette.responses import Response
@@ -24,40 +25,57 @@ FIRST = {"entry": "main.py", "launcher": "python", "ranks": "1", "wall_time": "1
 
 async def show(viewer: Viewer) -> Response:
     """The empty form."""
-    return await _page(viewer, FIRST, ())
+    return await _page(viewer, FIRST, {}, ())
 
 
 async def submit(viewer: Viewer) -> Response:
-    """Pack the text as an archive, and submit a job that runs it."""
-    form = await viewer.form()
+    """Pack the texts as an archive, and submit a job that runs one of them."""
+    fields = await viewer.form_fields()
+    form, files = dict(fields), beside(fields)
     try:
-        packed = await asyncio.to_thread(packed_text, form.get("entry", ""), form.get("text", ""))
+        texts = {**files, form.get("entry", ""): form.get("text", "")}
+        packed = await asyncio.to_thread(packed_texts, form.get("entry", ""), texts)
         arguments = shlex.split(form.get("arguments", ""))
     except (BadInput, ValueError) as error:
-        return await _page(viewer, form, [("text", f"{error}")])
+        return await _page(viewer, form, files, [("text", f"{error}")])
     kept = await viewer.or_refusal(
         viewer.call("POST", "/v1/code", content=packed.content), ANSWERED
     )
     if isinstance(kept, ApiProblem):
-        return await _page(viewer, form, kept.reasons)
+        return await _page(viewer, form, files, kept.reasons)
     spec = spec_of(form, decode(Code, kept.json()).sha256, arguments)
     key = form.get("key") or secrets.token_urlsafe(16)
     answer = await viewer.or_refusal(
         viewer.call("POST", "/v1/jobs", json=spec, idempotency_key=key), ANSWERED
     )
     if isinstance(answer, ApiProblem):
-        return await _page(viewer, form, answer.reasons)
+        return await _page(viewer, form, files, answer.reasons)
     return redirect(f"/jobs/{decode(Job, answer.json()).id}")
 
 
-def packed_text(entry: str, text: str) -> PackedCode:
-    """Return an archive with one file. Raises BadInput."""
-    name = Path(entry)
-    if not entry or name.name != entry or not text.strip():
-        raise BadInput("Give the name of one file, such as main.py, and its text.")
+def beside(fields: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the files beside the one that is run: path -> text."""
+    paths = [value for name, value in fields if name == "path"]
+    contents = [value for name, value in fields if name == "content"]
+    return dict(zip(paths, contents, strict=False))
+
+
+def packed_texts(entry: str, texts: Mapping[str, str]) -> PackedCode:
+    """Return an archive of files, by path; `entry` is the one that is run. Raises BadInput."""
+    if not entry or not texts[entry].strip():
+        raise BadInput("Give the name of the file to run, such as main.py, and its text.")
     with TemporaryDirectory() as folder:
-        (Path(folder) / entry).write_text(text.replace("\r\n", "\n"), "utf-8")
-        return pack(folder, include=[entry])
+        for path, text in texts.items():
+            parts = PurePosixPath(path).parts
+            if not parts or "\0" in path or any(part in ("/", "..") for part in parts):
+                raise BadInput(f"{path!r} is not a path below the program's folder.")
+            file = Path(folder, *parts)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text.replace("\r\n", "\n"), "utf-8")
+            except OSError as error:
+                raise BadInput(f"{path!r} cannot be a file: {error.strerror}.") from error
+        return pack(folder, include=list(texts))
 
 
 def spec_of(form: dict[str, str], code: str, arguments: list[str]) -> dict[str, object]:
@@ -87,7 +105,10 @@ def spec_of(form: dict[str, str], code: str, arguments: list[str]) -> dict[str, 
 
 
 async def _page(
-    viewer: Viewer, form: dict[str, str], reasons: "list[tuple[str, str]] | tuple[()]"
+    viewer: Viewer,
+    form: Mapping[str, str],
+    files: Mapping[str, str],
+    reasons: Sequence[tuple[str, str]],
 ) -> Response:
     me, (leases, _), (datasets, _), (models, _) = await asyncio.gather(
         viewer.me(),
@@ -100,6 +121,7 @@ async def _page(
         "me": me,
         "section": "jobs",
         "form": form,
+        "files": files.items(),
         "launchers": LAUNCHERS,
         "leases": [(lease.id, lease_words(lease)) for lease in leases if lease.kind == "booked"],
         "datasets": [reference(one.name, one.owner, name) for one in datasets],

@@ -135,6 +135,40 @@ def test_a_program_of_one_file_is_submitted(stage: Stage, page: Page, tmp_path: 
     assert spec["script"]["arguments"] == ["--name", "a b"]
 
 
+def test_a_program_of_a_folder_is_submitted(stage: Stage, page: Page, tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    for path, content in (
+        ("aaa.py", "A = 1\n"),
+        ("main.py", "from parts.model import B\n"),
+        ("parts/model.py", "B = 2\n"),
+        ("parts/__pycache__/model.pyc", "x"),
+        (".env", "SECRET=1"),
+        ("picture.bin", "a\0b"),
+    ):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(content)
+    page.goto("/programs/new")
+    page.set_input_files("#program-folder", folder)
+    page.wait_for_function("document.querySelector('#text').value.includes('parts.model')")
+    assert page.input_value("#entry") == "main.py"
+    assert "picture.bin" in page.inner_text("[role=status]")
+    listed = "[aria-label='Files beside it'] bdi"
+    assert sorted(page.locator(listed).all_inner_texts()) == ["aaa.py", "parts/model.py"]
+    page.click("[aria-label='Files beside it'] li:has-text('aaa.py') button")
+    page.fill("#ranks", "0")
+    page.click("button:has-text('Submit')")  # what is refused keeps the files
+    assert page.inner_text("[role=alert]")
+    assert page.locator(listed).all_inner_texts() == ["parts/model.py"]
+    page.fill("#ranks", "1")
+    page.click("button:has-text('Submit')")
+    page.wait_for_url("**/jobs/job_*")
+    with Trainyard(stage.url, stage.secrets["ada"]) as ada:
+        spec = ada.jobs.get(page.url.rpartition("/")[2]).spec
+        paths = ada.code.get(spec["script"]["code"]).paths
+    assert spec["script"]["entry"] == "main.py"
+    assert sorted(paths) == ["main.py", "parts/model.py"]
+
+
 def test_a_study_and_an_agenda_are_submitted(stage: Stage, page: Page) -> None:
     page.goto("/studies")
     page.click("a:has-text('New study')")
