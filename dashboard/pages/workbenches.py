@@ -40,14 +40,12 @@ async def start(viewer: Viewer) -> Response:
     }
     if lease != NOW:
         spec["lease"] = lease
-    try:
-        await viewer.call(
-            "POST", "/v1/jobs", json=spec, idempotency_key=fields.get("key") or _new_key()
-        )
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, fields, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", "/v1/jobs", json=spec, idempotency_key=fields.get("key") or _new_key()),
+        ANSWERED,
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, fields, answer)
     return redirect("/workbenches")
 
 
@@ -62,12 +60,11 @@ async def release(viewer: Viewer) -> Response:
 
 
 async def _act(viewer: Viewer, word: str) -> Response:
-    try:
-        await viewer.call("POST", f"/v1/jobs/{viewer.part('workbench_id')}/{word}")
-    except ApiProblem as refused:
-        if refused.status not in ANSWERED:
-            raise
-        return await _page(viewer, {}, refused)
+    answer = await viewer.or_refusal(
+        viewer.call("POST", f"/v1/jobs/{viewer.part('workbench_id')}/{word}"), ANSWERED
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, {}, answer)
     return redirect("/workbenches")
 
 
