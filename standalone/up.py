@@ -1,6 +1,7 @@
 """`trainyard up`: the whole platform in one data directory, until Ctrl-C."""
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from api.sign_in.owner_links import OwnerLink, is_password_missing, owner_link
 from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
-from core.database.schema import upgrade
+from core.database.schema import is_newest, upgrade
 from core.jobs.attempts import ask_to_stop
 from core.states import LIVE_JOB, JobState, Outcome
 from core.tables.jobs import Job
@@ -23,9 +24,11 @@ from core.tables.nodes import Node
 from core.wire.doorbell import Doorbell
 from standalone import valkey
 from standalone.data_directory import DataDirectory
+from standalone.forks import Fork
 from standalone.processes import (
     FIRST_PORT,
     Processes,
+    StartFailed,
     describe,
     interrupt_on_signals,
     listen,
@@ -51,8 +54,7 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     data.create()
     lock = data.lock()
     data.address.unlink(missing_ok=True)  # a platform that was killed has left its own
-    with _opened(data) as database:
-        upgrade(database)
+    _upgrade(data)
     listener = listen(port)
     processes = describe(data, listener, forked=True)
     gc.collect()
@@ -76,6 +78,27 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
 def _opened(data: DataDirectory) -> "closing[Database]":
     """The database for one `with`: no connection may be open when a process is forked."""
     return closing(Database(data.database_url))
+
+
+def _upgrade(data: DataDirectory) -> None:
+    """Upgrade the database, in a process that ends: what it imports is needed by no other. Raises
+    UnknownRevision, StartFailed."""
+    with _opened(data) as database:
+        if is_newest(database):
+            return
+
+    def work() -> None:
+        with _opened(data) as database:
+            upgrade(database)
+
+    path = data.logs / "upgrade.log"
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        code = Fork("ty-upgrade", work, {}, log, []).wait()
+    finally:
+        os.close(log)
+    if code != 0:
+        raise StartFailed(f"The database was not upgraded: see the end of {path}.")
 
 
 def _greet(data: DataDirectory, processes: Processes, say: Say) -> None:

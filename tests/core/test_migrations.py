@@ -18,6 +18,7 @@ from core.database.schema import (
     FIRST,
     LAST_OF_0_1_0,
     UnknownRevision,
+    is_newest,
     newest_revision,
     upgrade,
 )
@@ -51,6 +52,19 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield server.set(database="ty_empty").render_as_string(hide_password=False)
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("DROP DATABASE ty_empty WITH (FORCE)")
+
+
+def test_a_process_with_nothing_to_upgrade_imports_no_migration_tool(empty_url: str) -> None:
+    database = Database(empty_url)
+    assert not is_newest(database)
+    for is_needed in (True, False):
+        code = f"{UPGRADE}; print('alembic' in sys.modules)"
+        ran = subprocess.run(
+            [sys.executable, "-c", code, empty_url], capture_output=True, text=True, check=True
+        )
+        assert ran.stdout == f"{is_needed}\n"
+        assert is_newest(database)
+    database.close()
 
 
 # SQLAlchemy cannot read the index of `lower(nodes.name)` back from SQLite.

@@ -7,12 +7,15 @@ that is found at its place on the bus when the worker starts.
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
 from strategies.plan.run_directory import json_bytes, write_atomically
 from worker.attempts import read_model
-from worker.gpus.nvml import Device
+
+if TYPE_CHECKING:
+    from worker.gpus.nvml import Device
 
 PCI_WORD = re.compile(r"[0-9A-Fa-f]+")
 
@@ -41,7 +44,7 @@ class SlotsFile(BaseModel):
 
 
 def assign_slots(
-    path: Path, found: Sequence[Device], *, allowed: str | None, limit: int | None
+    path: Path, found: "Sequence[Device]", *, allowed: str | None, limit: int | None
 ) -> list[KnownGpu]:
     """Return the node's GPUs in order of slots, and keep them in the file at `path`.
 
@@ -61,7 +64,7 @@ def assign_slots(
     return gpus
 
 
-def permitted(found: Sequence[Device], allowed: str | None) -> list[Device]:
+def permitted(found: "Sequence[Device]", allowed: str | None) -> "list[Device]":
     """Return the devices that a CUDA_VISIBLE_DEVICES names, by number on the PCI bus, by UUID or
     by the beginning of a UUID; all if it is None. As in CUDA, what follows an unknown name does not
     count."""
@@ -86,7 +89,7 @@ def names_in(allowed: str) -> list[str]:
     return [name.strip() for name in allowed.split(",")]
 
 
-def merge(known: Sequence[KnownGpu], found: Sequence[Device]) -> list[KnownGpu]:
+def merge(known: Sequence[KnownGpu], found: "Sequence[Device]") -> list[KnownGpu]:
     """Return the slots after a look at the bus: known GPUs where they were, new ones in the slots
     of those that they have replaced on the bus, else at the end."""
     by_uuid = {one.uuid: one for one in found}
@@ -104,7 +107,7 @@ def merge(known: Sequence[KnownGpu], found: Sequence[Device]) -> list[KnownGpu]:
     return [*gpus, *map(known_of, new)]
 
 
-def known_of(device: Device) -> KnownGpu:
+def known_of(device: "Device") -> KnownGpu:
     """Return the facts about a device that are kept."""
     return KnownGpu(
         uuid=device.uuid,
@@ -116,7 +119,7 @@ def known_of(device: Device) -> KnownGpu:
     )
 
 
-def bus_order(device: Device) -> tuple[tuple[int, ...], tuple[int, int]]:
+def bus_order(device: "Device") -> tuple[tuple[int, ...], tuple[int, int]]:
     """Return the key by which CUDA_DEVICE_ORDER=PCI_BUS_ID sorts devices."""
     words = PCI_WORD.findall(device.pci_address)
     return tuple(int(word, 16) for word in words), device.instance or (0, 0)
