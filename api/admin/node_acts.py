@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.leases.lease_views import LEASES_WITH_CONTEXT, lease_views
 from api.nodes import enrolment
-from api.nodes.routes import show_node
+from api.nodes.node_views import show_node
 from api.nodes.schemas import InTheWayView, NewEnrolment, NodeView, RunningJobView
 from api.web import audit
 from api.web.bells import Bells

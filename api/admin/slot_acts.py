@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.nodes.gpu_health import take_health
-from api.nodes.routes import show_node
+from api.nodes.node_views import show_node
 from api.nodes.schemas import NodeView
 from api.web import audit
 from api.web.bells import Bells

@@ -1,6 +1,8 @@
 """Proofs of nodes: stored once per hash, shown with each node, learned from by the planner."""
 
-from sqlalchemy import delete, select
+from collections.abc import Sequence
+
+from sqlalchemy import and_, delete, func, select
 from sqlalchemy.orm import Session
 
 from api.nodes.node_classes import refit
@@ -63,21 +65,27 @@ def told(constants: Constants) -> dict[str, float]:
     return constants.model_dump(exclude={"source"}, exclude_none=True)
 
 
-def last_proof(session: Session, node: Node) -> NodeProof | None:
-    """Return the newest proof of a node."""
-    return session.scalars(
+def last_of(session: Session, node_ids: Sequence[str]) -> dict[str, NodeProof]:
+    """Map node id -> its newest proof; nodes without one are missing."""
+    newest = (
+        select(NodeProof.node_id, func.max(NodeProof.proven_at).label("at"))
+        .where(NodeProof.node_id.in_(node_ids))
+        .group_by(NodeProof.node_id)
+        .subquery()
+    )
+    rows = session.scalars(
         select(NodeProof)
-        .where(NodeProof.node_id == node.id)
-        .order_by(NodeProof.proven_at.desc(), NodeProof.sha256)
-        .limit(1)
-    ).first()
+        .join(
+            newest,
+            and_(NodeProof.node_id == newest.c.node_id, NodeProof.proven_at == newest.c.at),
+        )
+        .order_by(NodeProof.sha256.desc())
+    )
+    return {row.node_id: row for row in rows}
 
 
-def show_last(session: Session, node: Node) -> ProofSummaryView | None:
-    """Return the newest proof in short, and what has changed on the node since."""
-    row = last_proof(session, node)
-    if row is None:
-        return None
+def summary(row: NodeProof, node: Node) -> ProofSummaryView:
+    """Return a proof in short, and what has changed on its node since."""
     proof, now = Proof.model_validate(row.content), Inventory.model_validate(node.inventory)
     machine = proof.machine
     return ProofSummaryView(
@@ -102,7 +110,7 @@ def find(session: Session, node_id: str) -> NodeProof:
     node = session.scalars(select(Node).where(Node.goes_by(node_id))).first()
     if node is None:
         raise NotFound(f"There is no node {node_id!r}.")
-    row = last_proof(session, node)
+    row = last_of(session, [node.id]).get(node.id)
     if row is None:
         raise NotFound(f"{node.name} has not been proven. On the node: trainyard prove")
     return row

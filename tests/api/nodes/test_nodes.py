@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from starlette.testclient import TestClient
 
 from api.nodes.node_classes import derived_name
@@ -411,3 +411,28 @@ def test_a_nodes_jobs_are_named_to_their_owner_and_to_staff(world: World) -> Non
         node = viewer.get("/v1/nodes").json()["data"][0]
         assert (node["jobs"], node["job_names"]) == ([job], names)
         assert viewer.get("/v1/nodes/box").json()["job_names"] == names
+
+
+def test_a_page_of_nodes_asks_the_same_number_of_questions_however_many_there_are(
+    world: World,
+) -> None:
+    def num_statements() -> int:
+        statements: list[str] = []
+        engine = world.process.database.engine
+
+        def count(*args: Any) -> None:
+            statements.append(args[2])
+
+        event.listen(engine, "before_cursor_execute", count)
+        try:
+            assert world.ann.get("/v1/nodes").status_code == 200
+        finally:
+            event.remove(engine, "before_cursor_execute", count)
+        return len(statements)
+
+    num_statements()  # what a process keeps is kept then
+    few = num_statements()
+    for number in range(5):
+        enrol(world.app, world.database, f"more-{number}")
+    assert len(world.ann.get("/v1/nodes").json()["data"]) == 6
+    assert num_statements() == few
