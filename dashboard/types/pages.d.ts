@@ -38,6 +38,7 @@ declare global {
 
   /** An element that a selector names. Which kind it is stands in the template, not in its type. */
   interface PageElement extends HTMLElement {
+    indeterminate: boolean;
     checked: boolean;
     dateTime: string;
     disabled: boolean;

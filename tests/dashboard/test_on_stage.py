@@ -184,6 +184,22 @@ def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Pa
     assert page.inner_text("[data-read=fastest]").startswith("ddp, ")
 
 
+def test_the_list_is_sorted_by_its_heads_and_selected_as_a_whole(page: Page) -> None:
+    page.goto("/jobs?search=homework")
+    page.click("thead a:has-text('Name')")
+    page.wait_for_url("**/jobs?search=homework&order=name")
+    names = page.locator("#rows a.name").all_inner_texts()
+    assert names == sorted(names)
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("Name")
+    page.check("[data-select-all]")
+    assert page.inner_text("[data-bulk-count]") == f"{len(names)} selected"
+    page.locator("#rows input[type=checkbox]").first.uncheck()
+    assert page.evaluate("document.querySelector('[data-select-all]').indeterminate")
+    page.check("[data-select-all]")
+    page.uncheck("[data-select-all]")
+    assert page.locator("#bulk").is_hidden()
+
+
 def test_the_list_is_searched_by_enter(page: Page) -> None:
     page.goto("/jobs")
     page.fill("[data-search]", "homework")

@@ -10,8 +10,15 @@ const bulk = document.getElementById("bulk");
 /** @returns {PageElement[]} */
 const boxes = () => [...document.querySelectorAll("#rows input[type=checkbox]")];
 
+/** @type {PageElement | null} */
+const all = document.querySelector("[data-select-all]"); // not there while there is no job
+
 function tell() {
   const chosen = boxes().filter((box) => box.checked);
+  if (all) {
+    all.checked = chosen.length > 0 && chosen.length === boxes().length;
+    all.indeterminate = chosen.length > 0 && !all.checked;
+  }
   const jobs = chosen.length === 1 ? "1 job" : `${chosen.length} jobs`;
   bulk.hidden = chosen.length === 0;
   bulk.querySelector("[data-bulk-count]").textContent = `${chosen.length} selected`;
@@ -23,7 +30,8 @@ function tell() {
 }
 
 document.addEventListener("change", (event) => {
-  if (event.target.closest("#rows")) tell();
+  if (event.target === all) for (const box of boxes()) box.checked = all.checked;
+  if (event.target === all || event.target.closest("#rows")) tell();
 });
 document.addEventListener("htmx:after:swap", () => {
   tell();
