@@ -200,6 +200,17 @@ def test_the_list_is_sorted_by_its_heads_and_selected_as_a_whole(page: Page) -> 
     assert page.locator("#bulk").is_hidden()
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_paper_is_light_and_has_no_buttons(stage: Stage, page: Page, theme: str) -> None:
+    page.goto(f"/leases/{stage.leases['ada']}")
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+    page.emulate_media(media="print")
+    ink = page.evaluate("getComputedStyle(document.body).color")
+    assert max(int(part) for part in re.findall(r"\d+", ink)) < 64, "dark ink on white"
+    assert page.locator(".btn:visible, .nav:visible").count() == 0
+    assert page.locator("section[aria-label=Hours]").is_visible()
+
+
 def test_the_list_is_searched_by_enter(page: Page) -> None:
     page.goto("/jobs")
     page.fill("[data-search]", "homework")

@@ -51,7 +51,7 @@ def test_dark_values_are_the_same_in_both_places() -> None:
     """They stand twice, because CSS cannot share them between a query and an attribute."""
     css = (ROOT / "tokens.css").read_text()
     by_system = re.search(r'not\(\[data-theme="light"\]\) \{(.*?)\n  \}', css, re.DOTALL)
-    by_choice = re.search(r'\n:root\[data-theme="dark"\] \{(.*?)\n\}', css, re.DOTALL)
+    by_choice = re.search(r'\n  :root\[data-theme="dark"\] \{(.*?)\n  \}', css, re.DOTALL)
     assert by_system is not None
     assert by_choice is not None
     assert by_system[1].split() == by_choice[1].split()
