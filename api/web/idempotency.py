@@ -31,9 +31,6 @@ IdempotencyKey = Annotated[
 ]
 
 # Built once: it begins every request that makes something.
-ANSWER = select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
-    IdempotentAnswer.user_id == bindparam("user_id"), IdempotentAnswer.key == bindparam("key")
-)
 ANSWERS = select(
     IdempotentAnswer.user_id,
     IdempotentAnswer.key,
@@ -63,10 +60,7 @@ class KeyedRequest:
 
     def made_before(self, session: Session) -> str | None:
         """Return the id of the row that this request made before, or None. Raises BadRequest."""
-        if self.key is None:
-            return None
-        found = session.execute(ANSWER, {"user_id": self.user_id, "key": self.key}).one_or_none()
-        return None if found is None else self.same(found.body_sha256, found.subject)
+        return MadeBefore(session, [self]).by(self)
 
     def same(self, body_sha256: str, subject: str) -> str:
         """Return the row that the key made, if that was for the same request. Raises BadRequest."""
@@ -81,18 +75,7 @@ class KeyedRequest:
 
     def remember(self, session: Session, subject: str) -> None:
         """Remember the id of the row that this request made, in the same transaction."""
-        if self.key is not None:
-            session.connection().execute(insert(IdempotentAnswer), self.row(subject))
-
-    def row(self, subject: str) -> dict[str, object]:
-        """Return the row that remembers what this request made."""
-        return {
-            "user_id": self.user_id,
-            "key": self.key,
-            "body_sha256": self.body_sha256,
-            "subject": subject,
-            "created_at": utc_now(),
-        }
+        _remember(session, [(self, subject)])
 
 
 class MadeBefore:
@@ -105,7 +88,7 @@ class MadeBefore:
         self._session = session
         self._made: dict[tuple[str, str], tuple[str, str]] = {}
         """Hash and row by user and key."""
-        self._new: list[dict[str, object]] = []
+        self._new: list[tuple[KeyedRequest, str]] = []
         keys = [(one.user_id, one.key) for one in requests if one.key is not None]
         if keys:
             for user_id, key, *made in session.execute(ANSWERS, {"keys": keys}):
@@ -121,12 +104,27 @@ class MadeBefore:
         """Note the row that a request has made now."""
         if request.key is not None:
             self._made[request.user_id, request.key] = (request.body_sha256, subject)
-            self._new.append(request.row(subject))
+            self._new.append((request, subject))
 
     def remember(self) -> None:
         """Remember what was noted, in the same transaction."""
-        if self._new:
-            self._session.connection().execute(insert(IdempotentAnswer), self._new)
+        _remember(self._session, self._new)
+
+
+def _remember(session: Session, made: Sequence[tuple[KeyedRequest, str]]) -> None:
+    rows = [
+        {
+            "user_id": request.user_id,
+            "key": request.key,
+            "body_sha256": request.body_sha256,
+            "subject": subject,
+            "created_at": utc_now(),
+        }
+        for request, subject in made
+        if request.key is not None
+    ]
+    if rows:
+        session.connection().execute(insert(IdempotentAnswer), rows)
 
 
 def keyed(person: Person, key: str | None, path: str, body: bytes) -> KeyedRequest:
