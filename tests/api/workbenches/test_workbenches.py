@@ -10,6 +10,7 @@ from starlette.websockets import WebSocketDisconnect
 from core.base.clock import utc_now
 from core.spec.spec import Launcher
 from core.spec.workbench import Workbench
+from core.tables.jobs import Job
 from core.wire.frames import IdleReport, Kind, pack_idle, unpack
 from core.wire.messages import Orders
 from tests.api.agendas.test_agendas import lease
@@ -118,6 +119,26 @@ def test_its_packages_are_built_on_its_node_before_its_lease(world: World) -> No
         assert world.ann.post("/v1/jobs", json={**soon, "name": name}).status_code == 201
     beat = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()
     assert beat["build_ahead"] == [{"requirements": "einops==0.8.1", "network": None}]
+
+
+def test_one_that_has_started_before_its_lease_is_entered_when_that_begins(world: World) -> None:
+    later = lease(world, start=utc_now() + timedelta(days=2))
+    job = world.ann.post("/v1/jobs", json=SPEC).json()["id"]
+    assert place(world.database, job) == 1
+    beat = heartbeat({"job_id": job, "epoch": 1, "phase": "running"})
+    world.node.post("/v1/node/heartbeat", json=beat).raise_for_status()
+    path = f"/v1/workbenches/{job}/terminals/1"
+
+    def belongs_to(lease_id: str | None) -> bool:
+        with world.database.write() as session:
+            session.get_one(Job, job).lease_id = lease_id
+        [listed] = world.ann.get("/v1/workbenches").json()["data"]
+        return bool(listed["can_be_entered"])
+
+    assert not belongs_to(later)
+    assert refusal(world.ann, path) == 409
+    assert belongs_to(None)
+    assert refusal(world.ann, path) == 503  # the lock is open: its node is not connected
 
 
 def test_it_is_idle_by_the_policy_and_says_what_its_gpus_hold(world: World) -> None:
