@@ -143,7 +143,12 @@ def one_end(platform: Running, client: httpx2.Client, part: str, path: str) -> t
 
     def kept() -> str | None:
         answer = client.get("/v1/workspace/content", params={"path": path})
-        return source_of(answer.text) if answer.status_code == 200 else None
+        if answer.status_code != 200:
+            return None
+        try:
+            return source_of(answer.text)
+        except ValueError:
+            return ""  # a look at the workspace while Jupyter wrote: the last one must have it
 
     found = wait_for(kept, what="the notebook", within_s=30)
     deadline = time.monotonic() + 10  # an older snapshot may have it too
