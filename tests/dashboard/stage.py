@@ -407,7 +407,8 @@ def add_metrics(
             continue
         numbers = np.asarray(values, np.float64)
         kept = ~np.isnan(numbers) | (key == "loss")
-        found[key] = Points(steps[kept], lines[kept], numbers[kept])
+        if kept.any():
+            found[key] = Points(steps[kept], lines[kept], numbers[kept])
     metric_store.append(session, attempt.id, rank, 0, found)
 
 

@@ -10,11 +10,12 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
 from core.database.database import Database
+from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, JobState
-from core.tables.jobs import Attempt, Job
+from core.tables.jobs import Attempt
 from core.tables.leases import Occupancy
 from core.tables.processes import Leadership as Row
-from core.transitions import explain
+from core.transitions import Explanation, explain
 from scheduler import leadership
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.leadership import LeadershipClaim, LeadershipLost
@@ -271,11 +272,9 @@ def test_what_two_schedulers_say_of_a_job_is_said_of_its_present_state_only(
 ) -> None:
     world = World(database)
     job_id = world.job()
-    with database.read() as session:
-        stale = session.get_one(Job, job_id)
+    stale = world.get_job(job_id)
     world.node()
     world.cycle()
     with database.write() as session:
-        job = session.merge(stale, load=False)
-        assert not explain(session, job, reason_code="queue", message="Waits.")
+        explain(session, [Explanation(job_id, stale.epoch, ReasonCode.QUEUE, "Waits.")])
     assert world.get_job(job_id).reason_code == "starting"
