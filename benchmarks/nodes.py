@@ -77,7 +77,7 @@ class FakeNode:
                     at_work = self.pace.beat_at_work_s if self.running else self.pace.beat_s
                     pause = max(at_work, self._wanted_after_s)
                     try:
-                        async with asyncio.timeout(pause if answer is not None else RESEND_S):
+                        async with asyncio.timeout(pause):
                             await self.look.wait()
                     except TimeoutError:
                         continue

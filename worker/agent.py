@@ -67,6 +67,8 @@ class Agent:
     api_is_back: Callable[[], None]
     """Function called when the API answers again after a failure."""
     is_cut_off: bool = False
+    pause_s: float = 0.0
+    """Seconds that the API last wanted between two heartbeats."""
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self) -> None:
@@ -203,12 +205,12 @@ class Agent:
         heartbeat = self.heartbeat(seen, observed)
         sent_at = boot_s()
         try:
-            orders, pause_s = self.client.heartbeat(heartbeat)
+            orders, self.pause_s = self.client.heartbeat(heartbeat)
         except Unreachable as error:
             if not self.is_cut_off:
                 log.warning("api_unreachable", error=str(error)[:300])
             self.is_cut_off = True
-            return self.poll_s
+            return max(self.poll_s, self.pause_s)  # a thousand nodes would try again at once
         except RequestRefused as refusal:
             log.error("heartbeat_refused", status=refusal.status, detail=refusal.detail)
             return max(self.poll_s, REFUSED_PAUSE_S)
@@ -218,7 +220,7 @@ class Agent:
             self.api_is_back()
         self.follow(seen, orders, sent_at=sent_at)
         self.actor.fetch_ahead(orders.fetch_ahead, orders.build_ahead)
-        return max(self.poll_s, pause_s)
+        return max(self.poll_s, self.pause_s)
 
     def heartbeat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> Heartbeat:
         """Return all that this node observes. Kills processes of attempts that have ended."""
