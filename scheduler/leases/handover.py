@@ -24,7 +24,7 @@ from core.policy.sections import NoShow
 from core.policy.words import lease_text
 from core.reasons import ReasonCode, stored_code
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
-from core.tables.jobs import Attempt, AttemptPart
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import AppointmentKind, LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -457,6 +457,8 @@ def _reclaim(
     Returns the ids of the jobs that go on; other jobs in it are asked to stop in a later move.
     """
     lease = _lease(session, seen)
+    if _has_come(session, lease):
+        return []
     until = lease.hold_end
     node = session.get_one(Node, lease.node_id)
     rules = rules_for(session, lease.user_id, node)
@@ -482,6 +484,12 @@ def _reclaim(
     return succession.go_on(
         session, lease, until=until, wanted_from=wanted_from, now=now, actor=ACTOR
     )
+
+
+def _has_come(session: Session, lease: Lease) -> bool:
+    """Return True if a job waits for the lease that may have been submitted since the snapshot."""
+    waits = select(Job.id).where(Job.lease_id == lease.id, Job.state == JobState.QUEUED)
+    return session.scalar(waits.limit(1)) is not None
 
 
 def _penalty(rule: NoShow, strikes: int) -> str:
@@ -518,6 +526,7 @@ def _stop(session: Session, seen: LeaseSnapshot, message: str, now: datetime) ->
 
 def _recall(session: Session, seen: LeaseSnapshot, now: datetime) -> list[str]:
     lease = _lease(session, seen)
+    leases.lock_lease(session, lease)  # its guest may be going on in a walk-in of its own
     node = session.get_one(Node, lease.node_id)
     message = f"Saving and stopping: the owner of these hours on {node.name} has come."
     return sorted(stop_guests(session, lease, now=now, message=message, actor=ACTOR).job_ids)

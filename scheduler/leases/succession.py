@@ -119,7 +119,7 @@ def _succeed(
 
 
 def _live(session: Session, lease: Lease) -> Sequence[tuple[Job, Attempt]]:
-    """Return the jobs that run in a lease on its node, with their attempts."""
+    """Return the jobs that run in a lease on its node, with their attempts, as they are now."""
     rows = session.execute(
         select(Job, Attempt)
         .join(Attempt, Attempt.job_id == Job.id)
@@ -131,5 +131,6 @@ def _live(session: Session, lease: Lease) -> Sequence[tuple[Job, Attempt]]:
             Attempt.state.in_(LIVE_ATTEMPT),
         )
         .order_by(Job.id)
+        .execution_options(populate_existing=True)  # what was read before the locks is old
     )
     return [(job, attempt) for job, attempt in rows]

@@ -29,7 +29,7 @@ from scheduler.snapshot import (
     WaitingJob,
 )
 from strategies.plan.hardware import Hardware
-from tests.scheduler.world import World, at
+from tests.scheduler.world import World, at, waiting_job
 
 NOW = at(10, 57)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -120,27 +120,7 @@ def node(number: int) -> NodeSnapshot:
 
 
 def waiting(job_id: str, user: str, num_nodes: int = 1, *, wall_s: int = 1200) -> WaitingJob:
-    return WaitingJob(
-        id=job_id,
-        name=job_id,
-        user_id=user,
-        epoch=0,
-        lease_ids=(),
-        ranks=2,
-        owner_disabled=False,
-        queued_at=NOW,
-        not_before=None,
-        wall_time_s=wall_s,
-        wall_left_s=wall_s,
-        failures=0,
-        saving_on=None,
-        classes=("cpu2",),
-        other_classes=(),
-        num_nodes=num_nodes,
-        may_be_cut=True,
-        in_vain=0,
-        told=("", "", None),
-    )
+    return waiting_job(job_id, user_id=user, queued_at=NOW, wall_time_s=wall_s, num_nodes=num_nodes)
 
 
 def cluster(

@@ -25,7 +25,7 @@ from scheduler.leases.walk_ins import Refusals
 from scheduler.queue.fitting import Fitting
 from scheduler.reaper import Holiday
 from tests.core.holds import OVERBOOKED
-from tests.scheduler.test_guests import OPEN, STRICT, go
+from tests.scheduler.test_guests import OPEN, STRICT
 from tests.scheduler.world import World, at
 
 pytestmark = pytest.mark.race
@@ -34,9 +34,8 @@ NODES = 8
 BOB = Person("user_bob", "bob", Role.USER, "UTC", "t", frozenset(Scope))
 
 
-@pytest.fixture(params=["migrated_database", "postgresql_database"])
-def world(request: pytest.FixtureRequest) -> World:
-    database: Database = request.getfixturevalue(request.param)
+@pytest.fixture
+def world(database: Database) -> World:
     made = World(database, at(10))
     made.apply(OPEN)
     return made
@@ -45,9 +44,9 @@ def world(request: pytest.FixtureRequest) -> World:
 def test_a_node_has_one_holder_and_what_runs_on_it_is_in_its_lease(world: World) -> None:
     names = [f"north-{number:02}" for number in range(NODES)]
     hosts = {name: world.book(world.node(name), at(11), 3, no_show=STRICT) for name in names}
-    go(world, 11)
+    world.go(at(11))
     guests = [world.job(user="bob", wall="2h") for _ in names]
-    assert sorted(go(world, 11, 15)) == sorted(guests)
+    assert sorted(world.go(at(11, 15))) == sorted(guests)
     for guest in guests:
         world.runs(guest)
     world.now = at(11, 30)

@@ -22,25 +22,17 @@ OPEN = "policy: {id: open, version: 1}\nno_show: {backfill_after_min: 15, reclai
 LONG_ONLY = "pools: {long: {nodes: [north-01], hours: [3]}}\n"
 
 
-@pytest.fixture(params=["migrated_database", "postgresql_database"])
-def world(request: pytest.FixtureRequest) -> World:
-    database: Database = request.getfixturevalue(request.param)
+@pytest.fixture
+def world(database: Database) -> World:
     made = World(database, at(10))
     made.apply(OPEN)
     return made
 
 
-def go(world: World, hour: int, minute: int = 0, second: int = 0) -> list[str]:
-    """One cycle then; all nodes have just reported."""
-    world.now = at(hour, minute, second)
-    world.report()
-    return world.cycle()
-
-
 def begun(world: World, hours: int = 3, no_show: NoShow | None = STRICT) -> str:
     """A lease of ada's, who does not come to it at 11:00."""
     lease_id = world.book(world.node(), at(11), hours, no_show=no_show)
-    go(world, 11)
+    world.go(at(11))
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
     return lease_id
 
@@ -48,14 +40,14 @@ def begun(world: World, hours: int = 3, no_show: NoShow | None = STRICT) -> str:
 def test_who_comes_late_gets_the_node_back_and_the_guest_goes_on_later_57(world: World) -> None:
     lease_id = begun(world)
     guest = world.job(user="bob", wall="2h")
-    assert go(world, 11, 14, 59) == []
-    assert go(world, 11, 15) == [guest]
+    assert world.go(at(11, 14, 59)) == []
+    assert world.go(at(11, 15)) == [guest]
     assert world.attempt(guest).lease_id == lease_id
     world.runs(guest)
-    assert go(world, 11, 19) == []
+    assert world.go(at(11, 19)) == []
 
     mine = world.job(user="ada", lease=lease_id)
-    assert go(world, 11, 20) == []
+    assert world.go(at(11, 20)) == []
     stopping = world.get_job(guest)
     assert stopping.state is JobState.STOPPING
     assert world.attempt(guest).stop_reason is Outcome.PREEMPTED
@@ -68,10 +60,10 @@ def test_who_comes_late_gets_the_node_back_and_the_guest_goes_on_later_57(world:
     world.now = at(11, 21)
     world.exits(guest, Outcome.PREEMPTED)
     assert world.get_job(guest).state is JobState.QUEUED
-    assert go(world, 11, 21) == [mine]
+    assert world.go(at(11, 21)) == [mine]
     assert world.attempt(mine).lease_id == lease_id
     world.runs(mine)
-    assert go(world, 11, 31) == []  # neither taken back nor shared
+    assert world.go(at(11, 31)) == []  # neither taken back nor shared
     lease = world.get_lease(lease_id)
     assert (lease.state, lease.settled_as) == (LeaseState.ACTIVE, "")
 
@@ -95,14 +87,14 @@ def guest_of(world: World, *, wall: str = "2h") -> tuple[str, str]:
     """A lease of ada's from 11:00 to 14:00, and bob's job that is a guest in it at 11:15."""
     lease_id = begun(world)
     guest = world.job(user="bob", wall=wall)
-    assert go(world, 11, 15) == [guest]
+    assert world.go(at(11, 15)) == [guest]
     world.runs(guest)
     return lease_id, guest
 
 
 def test_a_guest_does_not_make_up_for_its_host_57(world: World) -> None:
     lease_id, _ = guest_of(world)
-    go(world, 11, 30)
+    world.go(at(11, 30))
     lease = world.get_lease(lease_id)
     assert (lease.state, lease.settled_as) == (LeaseState.ENDED, "no_show")
 
@@ -110,7 +102,7 @@ def test_a_guest_does_not_make_up_for_its_host_57(world: World) -> None:
 def test_a_guest_goes_on_in_a_walk_in_when_the_lease_is_taken_back(world: World) -> None:
     lease_id, guest = guest_of(world)
     before = world.attempt(guest)
-    assert go(world, 11, 30) == []
+    assert world.go(at(11, 30)) == []
     stays = world.attempt(guest)
     assert (stays.id, stays.state) == (before.id, AttemptState.RUNNING)
     walk_in = world.lease_of(guest)
@@ -125,28 +117,28 @@ def test_a_guest_goes_on_in_a_walk_in_when_the_lease_is_taken_back(world: World)
     assert world.bells.nodes[-1] == "north-01"  # it is told its new deadlines
 
     late = world.job(user="ada", lease=lease_id)
-    go(world, 11, 31)
+    world.go(at(11, 31))
     assert world.get_job(guest).state is JobState.RUNNING  # nobody is recalled any more
     assert world.get_job(late).state is JobState.QUEUED
     world.now = at(13)
     world.exits(guest)
-    assert go(world, 13) == [late]
+    assert world.go(at(13)) == [late]
     assert (world.get_lease(walk_in.id).charged_end) == at(13)
 
 
 def test_it_has_them_no_longer_than_its_wall_time_needs(world: World) -> None:
     _, guest = guest_of(world, wall="1h")
-    go(world, 11, 30)
+    world.go(at(11, 30))
     assert world.lease_of(guest).hold_end == at(13)  # 12:15 and grace
 
 
 def test_it_has_them_no_longer_than_the_lease_would_have_had_them(world: World) -> None:
     _, guest = guest_of(world, wall="8h")
-    go(world, 11, 30)
+    world.go(at(11, 30))
     assert world.lease_of(guest).hold_end == at(14)
-    go(world, 13, 54)
+    world.go(at(13, 54))
     assert world.get_job(guest).state is JobState.RUNNING
-    go(world, 13, 55)
+    world.go(at(13, 55))
     assert world.attempt(guest).stop_reason is Outcome.LEASE_ENDED
 
 
@@ -158,12 +150,12 @@ def test_who_waits_for_the_hours_is_offered_them_and_the_guest_leaves(
     world.book(world.node("north-02"), at(12), 10)  # what else there is of the class
     world.book(world.get_lease(lease_id).node_id, at(14), 8)
     wish(world, first=first, user="bob")
-    go(world, 11, 30)
+    world.go(at(11, 30))
     assert world.get_job(guest).state is (JobState.RUNNING if stays else JobState.STOPPING)
     if not stays:
         world.now = at(11, 31)
         world.exits(guest, Outcome.LEASE_ENDED)
-        go(world, 11, 31)
+        world.go(at(11, 31))
         with world.database.read() as session:
             (made,) = session.scalars(select(Offer)).all()
         assert made.hold_start == at(first)
@@ -173,14 +165,14 @@ def test_hours_that_somebody_may_not_have_are_not_kept_for_them(world: World) ->
     _, guest = guest_of(world)
     world.apply(OPEN.replace("version: 1", "version: 2") + LONG_ONLY)
     wish(world, first=12, hours=1)
-    go(world, 11, 30)
+    world.go(at(11, 30))
     assert world.get_job(guest).state is JobState.RUNNING
 
 
 def test_a_guest_that_may_not_walk_in_leaves_and_goes_on_later(world: World) -> None:
     lease_id, guest = guest_of(world)
     world.apply(OPEN.replace("version: 1", "version: 2") + "walk_in: {allowed: false}\n")
-    go(world, 11, 30)
+    world.go(at(11, 30))
     lease = world.get_lease(lease_id)
     assert (lease.state, lease.settled_as) == (LeaseState.ENDING, "no_show")
     assert (lease.hold_end, lease.charged_end) == (at(12), at(14))
@@ -188,7 +180,7 @@ def test_a_guest_that_may_not_walk_in_leaves_and_goes_on_later(world: World) -> 
     world.apply(OPEN.replace("version: 1", "version: 3"))
     world.now = at(11, 31)
     world.exits(guest, Outcome.LEASE_ENDED)
-    assert go(world, 11, 31) == [guest]  # in what is left, as a walk-in
+    assert world.go(at(11, 31)) == [guest]  # in what is left, as a walk-in
     assert world.lease_of(guest).user_id == "user_bob"
 
 
@@ -197,18 +189,18 @@ def test_a_guest_leaves_a_node_that_is_drained(world: World) -> None:
     with world.database.write() as session:
         node = session.get_one(Node, world.get_lease(lease_id).node_id)
         node.state = NodeState.DRAINING
-    go(world, 11, 30)
+    world.go(at(11, 30))
     assert world.get_job(guest).state is JobState.STOPPING
 
 
 def test_a_gang_goes_on_on_all_its_nodes_or_leaves_them_all(world: World) -> None:
     nodes = [world.node(name) for name in ("north-01", "north-02")]
     leases = [world.book(node, at(11), 3, no_show=STRICT) for node in nodes]
-    go(world, 11)
+    world.go(at(11))
     gang = world.job(user="bob", wall="2h", nodes=2)
-    assert go(world, 11, 15) == [gang]
+    assert world.go(at(11, 15)) == [gang]
     world.runs(gang)
-    go(world, 11, 30)
+    world.go(at(11, 30))
     assert world.get_job(gang).state is JobState.RUNNING
     mine = {part.lease_id for part in world.parts(gang)}
     assert len(mine) == 2
@@ -216,7 +208,7 @@ def test_a_gang_goes_on_on_all_its_nodes_or_leaves_them_all(world: World) -> Non
     assert {world.get_lease(each).kind for each in mine} == {LeaseKind.WALK_IN}
     world.now = at(12)
     world.exits(gang)
-    go(world, 12)
+    world.go(at(12))
     assert {world.get_lease(each).state for each in mine} == {LeaseState.ENDED}
 
 
@@ -224,17 +216,17 @@ def test_a_gang_that_may_stay_on_one_node_only_leaves_both(world: World) -> None
     nodes = [world.node(name) for name in ("north-01", "north-02")]
     for node in nodes:
         world.book(node, at(11), 3, no_show=STRICT)
-    go(world, 11)
+    world.go(at(11))
     gang = world.job(user="bob", wall="2h", nodes=2)
-    go(world, 11, 15)
+    world.go(at(11, 15))
     world.runs(gang)
     with world.database.write() as session:
         session.get_one(Node, nodes[1]).state = NodeState.DRAINING
-    go(world, 11, 30)
+    world.go(at(11, 30))
     assert world.get_job(gang).state is JobState.STOPPING
     assert world.attempt(gang).stop_reason is Outcome.LEASE_ENDED
     world.exits(gang, Outcome.LEASE_ENDED)
-    go(world, 11, 31)
+    world.go(at(11, 31))
     assert world.get_job(gang).state is JobState.QUEUED  # one free node is too few
     assert world.lease_of(gang).state is LeaseState.ENDED
 
@@ -243,13 +235,13 @@ def test_one_lease_has_the_guests_of_one_person(world: World) -> None:
     with world.database.write() as session:
         session.add(User(id="user_eve", name="eve", role=Role.USER, created_at=world.now))
     lease_id = world.book(world.node("north-01", "cpu8"), at(11), 3, no_show=STRICT)
-    go(world, 11)
+    world.go(at(11))
     first, eves, second = (world.job(user=user, wall="1h") for user in ("bob", "eve", "bob"))
-    assert go(world, 11, 15) == [first, second]
+    assert world.go(at(11, 15)) == [first, second]
     for job in (first, second):
         world.runs(job)
-    assert go(world, 11, 16) == []
-    go(world, 11, 30)
+    assert world.go(at(11, 16)) == []
+    world.go(at(11, 30))
     assert world.lease_of(first).id == world.lease_of(second).id != lease_id
     assert world.get_job(eves).state is JobState.QUEUED
 
@@ -257,22 +249,22 @@ def test_one_lease_has_the_guests_of_one_person(world: World) -> None:
 def test_a_guest_that_ends_leaves_the_lease_to_its_owner(world: World) -> None:
     lease_id = begun(world)
     guest = world.job(user="bob", wall="2h")
-    go(world, 11, 15)
+    world.go(at(11, 15))
     world.exits(guest)
-    go(world, 11, 16)
+    world.go(at(11, 16))
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
     mine = world.job(user="ada", lease=lease_id)
-    assert go(world, 11, 17) == [mine]
+    assert world.go(at(11, 17)) == [mine]
 
 
 def test_a_lease_without_reclaim_hosts_guests_to_its_end(world: World) -> None:
     lease_id = begun(world, 1, None)
     guest = world.job(user="bob", wall="2h")
-    assert go(world, 11, 15) == [guest]
+    assert world.go(at(11, 15)) == [guest]
     world.runs(guest)
-    go(world, 11, 54)
+    world.go(at(11, 54))
     assert world.get_job(guest).state is JobState.RUNNING
-    go(world, 11, 55)
+    world.go(at(11, 55))
     assert world.get_lease(lease_id).state is LeaseState.ENDING
     assert world.attempt(guest).stop_reason is Outcome.LEASE_ENDED
 
@@ -281,22 +273,22 @@ def test_only_what_can_be_stopped_is_let_in_and_only_where_it_is_worth_it(world:
     begun(world, 1, None)
     whole = world.job(user="bob", wall="2h", checkpointable=False)
     own = world.job(user="ada", wall="2h")
-    assert go(world, 11, 24) == []
+    assert world.go(at(11, 24)) == []
     assert world.get_job(whole).state is JobState.QUEUED
     assert world.get_job(own).state is JobState.QUEUED  # ada's lease runs what names it
     saves = world.job(user="bob", wall="2h")
-    assert go(world, 11, 25) == [saves]
+    assert world.go(at(11, 25)) == [saves]
     world.exits(saves, Outcome.PREEMPTED)
-    assert go(world, 11, 26) == []  # 29 minutes are left
+    assert world.go(at(11, 26)) == []  # 29 minutes are left
 
 
 def test_a_lease_that_was_used_takes_no_guests_while_it_rests(world: World) -> None:
     lease_id = begun(world)
     mine = world.job(user="ada", lease=lease_id)
-    assert go(world, 11, 1) == [mine]
+    assert world.go(at(11, 1)) == [mine]
     world.exits(mine)
     world.job(user="bob", wall="2h")
-    assert go(world, 11, 40) == []
+    assert world.go(at(11, 40)) == []
 
 
 def test_minutes_without_the_node_do_not_count_against_its_owner(world: World) -> None:
@@ -305,8 +297,8 @@ def test_minutes_without_the_node_do_not_count_against_its_owner(world: World) -
         lease = session.merge(world.get_lease(lease_id))
         lease.unusable_s = 600
     guest = world.job(user="bob", wall="2h")
-    assert go(world, 11, 24) == []
-    assert go(world, 11, 25) == [guest]
+    assert world.go(at(11, 24)) == []
+    assert world.go(at(11, 25)) == [guest]
 
 
 def test_a_guest_needs_what_a_walk_in_needs_of_the_policy(world: World) -> None:
@@ -314,7 +306,7 @@ def test_a_guest_needs_what_a_walk_in_needs_of_the_policy(world: World) -> None:
     begun(world)
     guest = world.job(user="bob", wall="2h")
     for second in (0, 1):
-        assert go(world, 11, 15, second) == []
+        assert world.go(at(11, 15, second)) == []
     assert world.get_job(guest).reason_code == "walk_in_refused"
 
 
@@ -322,40 +314,40 @@ def test_without_the_rule_nobody_is_let_in(world: World) -> None:
     world.apply("policy: {id: open, version: 2}\nno_show: {reclaim_after_min: 30}\n")
     begun(world)
     world.job(user="bob", wall="2h")
-    assert go(world, 11, 29) == []
+    assert world.go(at(11, 29)) == []
 
 
 def test_a_gang_is_let_in_where_all_its_nodes_are_idle_and_leaves_whole(world: World) -> None:
     nodes = [world.node(name) for name in ("north-01", "north-02")]
     first, second = (world.book(node, at(11), 3, no_show=STRICT) for node in nodes)
-    go(world, 11)
+    world.go(at(11))
     gang = world.job(user="bob", wall="2h", nodes=2)
-    assert go(world, 11, 15) == [gang]
+    assert world.go(at(11, 15)) == [gang]
     assert {part.lease_id for part in world.parts(gang)} == {first, second}
     world.runs(gang)
     mine = world.job(user="ada", lease=second)
-    assert go(world, 11, 20) == []
+    assert world.go(at(11, 20)) == []
     assert world.get_job(gang).state is JobState.STOPPING
     world.now = at(11, 21)
     world.exits(gang, Outcome.PREEMPTED)
-    assert go(world, 11, 21) == [mine]  # one idle node is too few for the gang
+    assert world.go(at(11, 21)) == [mine]  # one idle node is too few for the gang
 
 
 def test_a_guest_that_has_not_started_is_recalled_too(world: World) -> None:
     lease_id = begun(world)
     guest = world.job(user="bob", wall="2h")
-    go(world, 11, 15)
+    world.go(at(11, 15))
     mine = world.job(user="ada", lease=lease_id)
-    go(world, 11, 15, 1)
+    world.go(at(11, 15, 1))
     assert world.get_job(guest).state is JobState.STOPPING
     world.exits(guest, Outcome.PREEMPTED)
-    assert go(world, 11, 15, 3) == [mine]
+    assert world.go(at(11, 15, 3)) == [mine]
 
 
 def test_the_owner_is_shown_no_jobs_of_others(world: World) -> None:
     lease_id = begun(world)
     guest = world.job(user="bob", wall="2h")
-    go(world, 11, 15)
+    world.go(at(11, 15))
     with world.database.read() as session:
         (row,) = session.execute(LEASES_WITH_CONTEXT).all()
         (view,) = lease_views(session, [row])

@@ -16,26 +16,18 @@ STILL = OPEN.replace("version: 1", "version: 2")
 QUOTA = Quota(max_bytes=1, max_files=1)
 
 
-@pytest.fixture(params=["migrated_database", "postgresql_database"])
-def world(request: pytest.FixtureRequest) -> World:
-    database: Database = request.getfixturevalue(request.param)
+@pytest.fixture
+def world(database: Database) -> World:
     made = World(database, at(10))
     made.apply(OPEN)
     return made
-
-
-def go(world: World, hour: int, minute: int = 0, second: int = 0) -> list[str]:
-    """One cycle then; all nodes have just reported."""
-    world.now = at(hour, minute, second)
-    world.report()
-    return world.cycle()
 
 
 def seated(world: World, **choice: Any) -> tuple[str, str]:
     """A lease of ada's from 11:00 to 14:00, and her workbench that runs in it."""
     lease = world.book(world.node(), at(11), 3)
     bench = world.workbench(lease, **{"when_idle": "lend", **choice})
-    assert go(world, 11) == [bench]
+    assert world.go(at(11)) == [bench]
     world.runs(bench)
     return lease, bench
 
@@ -56,16 +48,16 @@ def come_back(world: World, bench: str) -> None:
 def test_a_guest_has_its_slots_until_its_owner_is_back(world: World) -> None:
     lease, bench = seated(world)
     guest = world.job(user="bob", wall="1h")
-    assert go(world, 11, 20) == []
+    assert world.go(at(11, 20)) == []
     leave(world, bench)
-    assert go(world, 11, 21) == [guest]
+    assert world.go(at(11, 21)) == [guest]
     assert world.attempt(guest).lease_id == lease
     assert world.parts(guest)[0].slots == world.parts(bench)[0].slots == [0, 1]
     world.runs(guest)
-    assert go(world, 11, 40) == []
+    assert world.go(at(11, 40)) == []
 
     come_back(world, bench)
-    assert go(world, 11, 41) == []
+    assert world.go(at(11, 41)) == []
     assert world.get_job(guest).state is JobState.STOPPING
     assert world.attempt(guest).stop_reason is Outcome.PREEMPTED
     assert world.get_job(bench).state is JobState.RUNNING
@@ -77,7 +69,7 @@ def test_a_guest_has_its_slots_until_its_owner_is_back(world: World) -> None:
     assert of_guest.stop.grace_s == HOST_IS_BACK_GRACE_S
     assert of_guest.slots_of_node == 2  # confined to its share: the owner's programs stay there
     world.exits(guest, Outcome.PREEMPTED)
-    assert go(world, 11, 42) == []
+    assert world.go(at(11, 42)) == []
     assert world.get_job(guest).state is JobState.QUEUED
     assert world.get_lease(lease).state is LeaseState.ACTIVE
 
@@ -99,7 +91,7 @@ def test_nobody_is_let_in_without_leave_or_beside_held_memory(
     world.job(user="bob", wall="1h")
     leave(world, bench, held_gib=held_gib)
     world.apply(policy)
-    assert go(world, 11, 21) == []
+    assert world.go(at(11, 21)) == []
 
 
 def test_a_node_that_cannot_keep_owners_apart_takes_no_guest_beside_a_workbench(
@@ -107,45 +99,45 @@ def test_a_node_that_cannot_keep_owners_apart_takes_no_guest_beside_a_workbench(
 ) -> None:
     lease = world.book(world.node(sharing=Sharing.RECIPES), at(11), 3)
     bench = world.workbench(lease, when_idle="lend")
-    go(world, 11)
+    world.go(at(11))
     world.runs(bench)
     leave(world, bench)
     world.job(user="bob", wall="1h")
-    assert go(world, 11, 21) == []
+    assert world.go(at(11, 21)) == []
 
 
 def test_jobs_of_its_owner_go_before_guests_and_stay_when_the_owner_is_back(world: World) -> None:
     lease, bench = seated(world)
     guest = world.job(user="bob", wall="1h")
     leave(world, bench)
-    assert go(world, 11, 21) == [guest]
+    assert world.go(at(11, 21)) == [guest]
     world.runs(guest)
     mine = world.job(user="ada", lease=lease)
-    assert go(world, 11, 22) == []
+    assert world.go(at(11, 22)) == []
     assert world.get_job(guest).state is JobState.STOPPING
     world.exits(guest, Outcome.PREEMPTED)
-    assert go(world, 11, 23) == [mine]
+    assert world.go(at(11, 23)) == [mine]
     assert world.parts(mine)[0].slots == [0, 1]
     world.runs(mine)
     come_back(world, bench)
-    assert go(world, 11, 24) == []
+    assert world.go(at(11, 24)) == []
     assert world.get_job(mine).state is JobState.RUNNING
 
 
 def test_another_workbench_in_use_in_the_lease_keeps_guests_out(world: World) -> None:
     lease = world.book(world.node(), at(11), 3)
     first, second = (world.workbench(lease, when_idle="lend", ranks=1) for _ in range(2))
-    assert go(world, 11) == [first, second]
+    assert world.go(at(11)) == [first, second]
     for bench in (first, second):
         world.runs(bench)
     leave(world, first)
     guest = world.job(user="bob", ranks=1, wall="1h")
-    assert go(world, 11, 21) == []
+    assert world.go(at(11, 21)) == []
     leave(world, second)
-    assert go(world, 11, 22) == [guest]
+    assert world.go(at(11, 22)) == [guest]
     world.runs(guest)
     come_back(world, second)
-    go(world, 11, 23)
+    world.go(at(11, 23))
     assert world.get_job(guest).state is JobState.STOPPING
 
 
@@ -153,7 +145,7 @@ def test_a_guest_leaves_with_the_workbench_and_with_the_lease(world: World) -> N
     _, bench = seated(world)
     guest = world.job(user="bob", wall="8h")
     leave(world, bench)
-    assert go(world, 11, 21) == [guest]
+    assert world.go(at(11, 21)) == [guest]
     world.runs(guest)
-    go(world, 13, 55)
+    world.go(at(13, 55))
     assert world.attempt(guest).stop_reason is Outcome.LEASE_ENDED

@@ -26,6 +26,7 @@ from core.tables.nodes import Node
 from core.tables.notices import Notice
 from core.tables.policies import AppliedPolicy
 from core.workspaces.quota import Quota
+from scheduler.cycle import hand_over, read_world
 from tests.scheduler.world import World, at
 
 HOUR = timedelta(hours=1)
@@ -50,36 +51,28 @@ def appointment_states(world: World, lease_id: str) -> dict[tuple[str, datetime]
     return {(str(row.kind), row.due_at): str(row.state) for row in rows}
 
 
-def go(world: World, moment: datetime, *, report: bool = True) -> list[str]:
-    """One cycle at `moment`; all nodes have just reported, if so."""
-    world.now = moment
-    if report:
-        world.report()
-    return world.cycle()
-
-
 def go_on(world: World, until: datetime) -> None:
     """A cycle every minute."""
     while world.now < until:
-        go(world, min(until, world.now + MINUTE))
+        world.go(min(until, world.now + MINUTE))
 
 
 def begun(world: World, hours: int = 2, no_show: NoShow | None = None) -> tuple[str, str]:
     """A node, and a lease of ada's on it that has begun at 11:00."""
     node_id = world.node()
     lease_id = world.book(node_id, at(11), hours, no_show=no_show)
-    go(world, at(11))
+    world.go(at(11))
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
     return node_id, lease_id
 
 
 def test_calendars_are_told_of_a_lease_that_begins_and_of_nothing_else(world: World) -> None:
     world.book(world.node(), at(11), 2)
-    go(world, at(10, 30))
+    world.go(at(10, 30))
     world.bells.topics.clear()
-    go(world, at(10, 31))
+    world.go(at(10, 31))
     assert world.bells.topics == []
-    go(world, at(11))
+    world.go(at(11))
     assert world.bells.topics == ["calendar"]
 
 
@@ -89,8 +82,8 @@ def test_calendars_are_told_of_a_lease_that_begins_and_of_nothing_else(world: Wo
 def test_an_owner_is_told_30_and_15_minutes_before_the_end_and_once_each(world: World) -> None:
     begun(world)
     for minute in (29, 30, 31, 45, 46):
-        go(world, at(12, minute))
-        go(world, at(12, minute, 30))
+        world.go(at(12, minute))
+        world.go(at(12, minute, 30))
     told = notices(world, NoticeKind.LEASE_ENDING)
     assert len(told) == 2
     assert "ends at 13:00 UTC" in told[0]
@@ -99,7 +92,7 @@ def test_an_owner_is_told_30_and_15_minutes_before_the_end_and_once_each(world: 
 
 def test_an_extended_lease_is_told_again_before_its_new_end_45(world: World) -> None:
     _, lease_id = begun(world)
-    go(world, at(12, 31))
+    world.go(at(12, 31))
     with world.database.write() as session:
         lease = session.get_one(Lease, lease_id)
         leases.lock_nodes(session, [lease.node_id])
@@ -107,11 +100,11 @@ def test_an_extended_lease_is_told_again_before_its_new_end_45(world: World) -> 
     before = appointment_states(world, lease_id)
     assert before["stop", at(12, 55)] == before["end", at(13)] == AppointmentState.VOID
     assert before["stop", at(13, 55)] == before["end", at(14)] == AppointmentState.DUE
-    go(world, at(12, 56))
+    world.go(at(12, 56))
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
-    go(world, at(13, 31))
+    world.go(at(13, 31))
     assert len(notices(world, NoticeKind.LEASE_ENDING)) == 2
-    go(world, at(13, 55))
+    world.go(at(13, 55))
     assert world.get_lease(lease_id).state in (LeaseState.ENDING, LeaseState.ENDED)
 
 
@@ -123,13 +116,13 @@ def test_a_scheduler_that_dies_after_its_claim_is_followed_by_one_that_acts_once
         due = appointments.due(session, at(12, 30))
         ids = [one.id for one in due]
         assert appointments.claim(session, ids, holder="dead", now=at(12, 30)) == set(ids)
-    go(world, at(12, 30, 10))
+    world.go(at(12, 30, 10))
     assert notices(world, NoticeKind.LEASE_ENDING) == []  # the other one may be at it
-    go(world, at(12, 30, 31))
+    world.go(at(12, 30, 31))
     assert len(notices(world, NoticeKind.LEASE_ENDING)) == 1
     with world.database.write() as session:  # it was only asleep, and wakes up late
         assert not appointments.keep(session, due[0], holder="dead", now=world.now)
-    go(world, at(12, 31))
+    world.go(at(12, 31))
     assert len(notices(world, NoticeKind.LEASE_ENDING)) == 1
 
 
@@ -150,7 +143,7 @@ def test_a_cancelled_lease_does_not_begin_though_its_start_was_claimed_41(world:
         lease = session.get_one(Lease, lease_id)
         assert leases.cancel(session, lease, now=at(11), message="Never mind.", actor="t")
         assert not appointments.keep(session, begin, holder="s", now=at(11))
-    go(world, at(11, 1))
+    world.go(at(11, 1))
     assert world.get_lease(lease_id).state is LeaseState.CANCELLED
     states = set(appointment_states(world, lease_id).values())
     assert states == {AppointmentState.VOID}
@@ -160,7 +153,7 @@ def test_after_an_outage_overdue_ends_come_before_overdue_starts_60(world: World
     node_id, first = begun(world, 1)
     second = world.book(node_id, at(12), 1, user="bob")
     job_id = world.job(lease=first, wall="3h")
-    go(world, at(11, 1))
+    world.go(at(11, 1))
     world.runs(job_id)
     world.now = at(12, 20)  # nobody has decided anything since 11:01
     world.report()
@@ -182,15 +175,15 @@ def test_a_job_in_a_lease_that_ends_goes_on_in_its_owners_next_one_52(world: Wor
     world.book(node_id, at(14), 1, user="bob")
     second = world.book(node_id, at(12), 2)
     job_id = world.job(lease=first, wall="3h")
-    assert go(world, at(11, 1)) == [job_id]
+    assert world.go(at(11, 1)) == [job_id]
     world.runs(job_id)
-    go(world, at(11, 55))
+    world.go(at(11, 55))
     assert "continues in the next lease" in world.get_job(job_id).reason
     world.exits(job_id, Outcome.LEASE_ENDED)
-    assert go(world, at(11, 58)) == []
-    assert go(world, at(12)) == [job_id]
+    assert world.go(at(11, 58)) == []
+    assert world.go(at(12)) == [job_id]
     assert world.lease_of(job_id).id == second
-    go(world, at(13, 55))
+    world.go(at(13, 55))
     assert "returns to the queue" in world.get_job(job_id).reason  # the next is somebody else's
 
 
@@ -199,24 +192,24 @@ def test_a_save_that_takes_longer_than_the_grace_is_waited_for_and_never_used_in
 ) -> None:
     node_id, lease_id = begun(world, 1)
     job_id = world.job(lease=lease_id, wall="3h")
-    go(world, at(11, 1))
+    world.go(at(11, 1))
     world.runs(job_id)
-    go(world, at(11, 48))
+    world.go(at(11, 48))
     with world.database.read() as session:
         (order,) = orders_for(session, node_id, [], quota=Quota(1, 1), now=world.now).attempts
     assert order.deadlines.checkpoint_in_s == 120  # ten minutes before the hour
     assert order.deadlines.stop_in_s == 420
-    go(world, at(11, 55))
+    world.go(at(11, 55))
     world.now = at(11, 56)
     world.exits(job_id, Outcome.LEASE_ENDED, kept=False)
     for minute in (57, 59):
-        assert go(world, at(11, minute)) == []
+        assert world.go(at(11, minute)) == []
         assert "north-01" in world.get_job(job_id).reason  # which still brings what it has saved
         with world.database.read() as session:
             assert newest_checkpoint(session, job_id) is None
     world.saves(job_id)  # all of its files are in the store
     world.keeps(job_id)
-    assert go(world, at(12)) == [job_id]
+    assert world.go(at(12)) == [job_id]
     with world.database.read() as session:
         whole = newest_checkpoint(session, job_id)
     assert whole is not None
@@ -228,14 +221,14 @@ def test_a_save_that_takes_longer_than_the_grace_is_waited_for_and_never_used_in
 
 def test_a_lease_nobody_uses_is_warned_of_and_taken_back_with_a_strike_57(world: World) -> None:
     node_id, lease_id = begun(world, 3, STRICT)
-    go(world, at(11, 19))
+    world.go(at(11, 19))
     assert notices(world) == []
-    go(world, at(11, 20))
+    world.go(at(11, 20))
     (warning,) = notices(world, NoticeKind.LEASE_IDLE)
     assert "taken back at 11:30 UTC" in warning
-    go(world, at(11, 29))
+    world.go(at(11, 29))
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
-    go(world, at(11, 30))
+    world.go(at(11, 30))
     lease = world.get_lease(lease_id)
     assert (lease.state, lease.settled_as, lease.counts) == (LeaseState.ENDED, "no_show", True)
     assert (lease.hold_end, lease.charged_end) == (at(12), at(14))
@@ -249,9 +242,9 @@ def test_what_is_left_of_a_lease_nobody_came_to_is_for_others_in_the_same_cycle_
     node_id, lease_id = begun(world, 3, STRICT)
     job_id = world.job(user="bob", wall="20min")
     wait_id = wish(world, "bob", first_start=at(12), last_start=at(12))
-    assert go(world, at(11, 29)) == []
+    assert world.go(at(11, 29)) == []
     world.scheduler.waitlist_looked_at = at(11, 29, 59)  # it looks every 5 s only
-    assert go(world, at(11, 30)) == [job_id]
+    assert world.go(at(11, 30)) == [job_id]
     assert state_of(world, wait_id)[0] is WaitState.OFFERED  # 12:00 to 14:00
     walked_in = world.lease_of(job_id)
     assert (walked_in.node_id, walked_in.hold_end) == (node_id, at(12))
@@ -268,7 +261,7 @@ def test_who_does_not_come_too_often_hears_what_that_means(world: World) -> None
     for day in range(2):
         lease_id = world.book(world.node(f"box-{day}"), world.now + HOUR, 1, no_show=STRICT)
         for minutes in (60, 90):
-            go(world, world.get_lease(lease_id).hold_start + timedelta(minutes=minutes - 60))
+            world.go(world.get_lease(lease_id).hold_start + timedelta(minutes=minutes - 60))
         world.now += timedelta(hours=20)
     first, second = notices(world, NoticeKind.LEASE_RECLAIMED)
     assert "no-show 1 of 2 in 10 days." in first
@@ -287,25 +280,39 @@ def test_who_does_not_come_too_often_hears_what_that_means(world: World) -> None
 
 def test_a_lease_with_a_job_is_not_taken_back(world: World) -> None:
     _, lease_id = begun(world, 3, STRICT)
-    go(world, at(11, 21))
+    world.go(at(11, 21))
     job_id = world.job(lease=lease_id)
-    assert go(world, at(11, 22)) == [job_id]
+    assert world.go(at(11, 22)) == [job_id]
     world.exits(job_id)
-    go(world, at(11, 31))
+    world.go(at(11, 31))
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
+    assert notices(world, NoticeKind.LEASE_RECLAIMED) == []
+
+
+def test_an_owner_who_comes_while_the_scheduler_decides_keeps_the_lease(world: World) -> None:
+    _, lease_id = begun(world, no_show=STRICT)
+    world.go(at(11, 29))
+    world.now = at(11, 30)
+    world.report()
+    decided_from = read_world(world.scheduler, world.now)
+    mine = world.job(lease=lease_id)  # submitted after the scheduler has looked
+    hand_over(world.scheduler, decided_from)
+    lease = world.get_lease(lease_id)
+    assert (lease.state, lease.settled_as) == (LeaseState.ACTIVE, "")
+    assert world.go(at(11, 30, 1)) == [mine]
     assert notices(world, NoticeKind.LEASE_RECLAIMED) == []
 
 
 def test_a_node_that_was_away_is_no_no_show_58(world: World) -> None:
     _, lease_id = begun(world, 3, STRICT)
     for minute in range(1, 14):
-        go(world, at(11, minute), report=False)  # silent until 11:14
+        world.go(at(11, minute), report=False)  # silent until 11:14
     for minute in range(14, 43):
-        go(world, at(11, minute))
+        world.go(at(11, minute))
     lease = world.get_lease(lease_id)
     assert lease.state is LeaseState.ACTIVE
     assert 13 * 60 <= lease.unusable_s <= 14 * 60
-    go(world, at(11, 44))
+    world.go(at(11, 44))
     assert world.get_lease(lease_id).settled_as == "no_show"  # half an hour of use was possible
 
 
@@ -357,7 +364,7 @@ def test_a_lease_that_can_not_begin_is_refunded_whole_and_served_first_53(world:
     assert (wait.user_id, wait.hours, wait.priority) == ("user_ada", 2, True)
     assert len(notices(world, NoticeKind.LEASE_REFUNDED)) == 1
     for minute in (16, 17):
-        go(world, at(11, minute))  # the node is back: what is left of it can be used
+        world.go(at(11, minute))  # the node is back: what is left of it can be used
     assert world.get_lease(lease_id).state is LeaseState.ACTIVE
     assert len(notices(world, NoticeKind.LEASE_REFUNDED)) == 1
 
@@ -369,7 +376,7 @@ def test_an_active_lease_moves_when_its_node_stays_silent_and_the_node_stays_hel
     other = world.node("east-01", "cpu8")
     node_id, lease_id = begun(world, 3)
     job_id = world.job(lease=lease_id, wall="2h")
-    go(world, at(11, 1))
+    world.go(at(11, 1))
     world.runs(job_id)
     for minute in range(2, 20):
         world.now = at(11, minute)
@@ -405,8 +412,8 @@ def test_ten_minutes_of_silence_are_noted_and_not_refunded_54(world: World) -> N
     _, lease_id = begun(world, 3)
     world.node("east-01", "cpu8")
     for minute in range(1, 11):
-        go(world, at(11, minute), report=False)
-    go(world, at(11, 11))
+        world.go(at(11, minute), report=False)
+    world.go(at(11, 11))
     lease = world.get_lease(lease_id)
     assert lease.counts
     assert 600 <= lease.unusable_s <= 660
@@ -428,8 +435,8 @@ def test_a_node_that_holds_memory_at_the_hour_keeps_the_next_lease_waiting_50(
     assert world.get_node(node_id).state is NodeState.DIRTY
     assert world.get_lease(first).state is LeaseState.ENDED
     assert world.get_lease(second).reason.startswith("Begins as soon as possible. north-01")
-    go(world, at(12, 1))
-    go(world, at(12, 1, 5))
+    world.go(at(12, 1))
+    world.go(at(12, 1, 5))
     assert world.get_lease(second).state is LeaseState.ACTIVE
 
 
@@ -441,13 +448,13 @@ def test_a_job_walks_in_only_where_the_policy_lets_it_18b(world: World) -> None:
     world.apply("policy: {id: strict, version: 1}\nwalk_in: {allowed: false}\n")
     job_id = world.job()
     for second in (0, 1, 40):
-        assert go(world, at(10, 30, second)) == []
+        assert world.go(at(10, 30, second)) == []
         job = world.get_job(job_id)
         assert (job.reason_code, job.state) == ("walk_in_refused", JobState.QUEUED)
         assert "does not allow walk-ins" in job.reason
     with world.database.write() as session:
         session.delete(session.get_one(AppliedPolicy, ("strict", 1)))
-    assert go(world, at(10, 31, 11)) == [job_id]
+    assert world.go(at(10, 31, 11)) == [job_id]
     lease = world.lease_of(job_id)
     assert lease.policy_id is None
 
@@ -463,16 +470,16 @@ def test_a_walk_in_on_the_rest_of_a_block_is_charged_and_its_owner_no_longer(wor
             session, lease, end=at(12), settlement=settled, now=world.now, actor="user_ada"
         )
     assert world.get_lease(lease_id).charged_end == at(14)
-    go(world, at(11, 20))
+    world.go(at(11, 20))
     job_id = world.job(user="bob", wall="20min")
-    assert go(world, at(11, 25)) == [job_id]
+    assert world.go(at(11, 25)) == [job_id]
     lease = world.get_lease(lease_id)
     assert (lease.charged_end, lease.charged_s) == (
         at(11, 25),
         25 * 60 + 2 * 3600,
     )  # without 35 min
     world.exits(job_id)
-    go(world, at(11, 40))
+    world.go(at(11, 40))
     assert world.lease_of(job_id).charged_end == at(11, 40)
     assert world.get_lease(lease_id).charged_s == 45 * 60 + 2 * 3600  # 15 min were enough for it
     booked = world.book(node_id, at(12), 2, user="bob")
@@ -485,7 +492,7 @@ def test_a_walk_in_that_is_not_charged_leaves_the_charge_where_it_is(world: Worl
     _, lease_id = begun(world, 3, STRICT)
     world.apply("policy: {id: open, version: 1}\nwalk_in: {charged: false}\n")
     job_id = world.job(user="bob")
-    assert go(world, at(11, 30)) == [job_id]
+    assert world.go(at(11, 30)) == [job_id]
     assert world.get_lease(lease_id).charged_end == at(14)
 
 
@@ -506,7 +513,7 @@ def test_who_cancelled_late_is_refunded_when_a_walk_in_and_a_booking_have_all_of
     lease = world.get_lease(lease_id)
     assert (lease.counts, lease.charged_end) == (True, at(12))  # bob pays from then on
     world.job(user="bob", wall="20min")
-    assert len(go(world, at(10, 59))) == 1  # to 12:00
+    assert len(world.go(at(10, 59))) == 1  # to 12:00
     lease = world.get_lease(lease_id)
     assert (lease.counts, lease.settled_as) == (False, "rebooked")
     assert world.get_lease(booked).counts
@@ -516,7 +523,7 @@ def test_a_walk_in_keeps_the_verdict_it_was_granted_18b(world: World) -> None:
     world.node()
     world.apply("policy: {id: open, version: 1}\n")
     job_id = world.job()
-    assert go(world, at(10, 57)) == [job_id]
+    assert world.go(at(10, 57)) == [job_id]
     lease = world.lease_of(job_id)
     assert (lease.hold_end, lease.policy_id, lease.policy_version) == (at(12), "open", 1)
     assert lease.verdict is not None
@@ -559,13 +566,13 @@ def test_a_freed_block_is_offered_to_the_next_in_line_and_once_each_59(world: Wo
     node_id = world.node()
     lease_id = world.book(node_id, at(11), 2, user="bob")
     first, second = wish(world, "ada"), wish(world, "bob")
-    go(world, at(10, 1))
+    world.go(at(10, 1))
     assert state_of(world, first) == (WaitState.WAITING, [])
     with world.database.write() as session:
         leases.cancel(
             session, session.get_one(Lease, lease_id), now=world.now, message="No.", actor="t"
         )
-    go(world, at(10, 2))
+    world.go(at(10, 2))
     assert state_of(world, first) == (WaitState.OFFERED, [OfferState.OPEN])
     assert state_of(world, second) == (WaitState.WAITING, [])
     (told,) = notices(world, NoticeKind.BLOCK_OFFERED)
@@ -574,9 +581,9 @@ def test_a_freed_block_is_offered_to_the_next_in_line_and_once_each_59(world: Wo
         world.book(node_id, at(11), 1, user="bob")
     go_on(world, at(10, 11))
     assert state_of(world, first) == (WaitState.OFFERED, [OfferState.OPEN])
-    go(world, at(10, 12))
+    world.go(at(10, 12))
     assert state_of(world, first) == (WaitState.WAITING, [OfferState.EXPIRED])
-    go(world, at(10, 13))
+    world.go(at(10, 13))
     assert state_of(world, second) == (WaitState.OFFERED, [OfferState.OPEN])
     with world.database.write() as session:
         made = waitlist.open_offer(session, second)
@@ -584,9 +591,9 @@ def test_a_freed_block_is_offered_to_the_next_in_line_and_once_each_59(world: Wo
         lease, _ = waitlist.accept(session, made, actor="user_bob", now=world.now)
         assert lease is not None
     assert state_of(world, second) == (WaitState.SERVED, [OfferState.ACCEPTED])
-    go(world, at(10, 40))
+    world.go(at(10, 40))
     assert state_of(world, first) == (WaitState.WAITING, [OfferState.EXPIRED])  # offered once
-    go(world, at(11, 1))
+    world.go(at(11, 1))
     assert state_of(world, first)[0] is WaitState.OVER
 
 
@@ -594,13 +601,13 @@ def test_hours_that_are_offered_are_told_to_who_waits_in_the_same_cycle(world: W
     node_id = world.node()
     lease_id = world.book(node_id, at(11), 2, user="bob")
     wish(world, "ada")
-    go(world, at(10, 55))
+    world.go(at(10, 55))
     with world.database.write() as session:
         leases.cancel(
             session, session.get_one(Lease, lease_id), now=world.now, message="No.", actor="t"
         )
     job_id = world.job(user="bob", wall="2h")  # would run into the block that is offered now
-    assert go(world, at(10, 56)) == []
+    assert world.go(at(10, 56)) == []
     job = world.get_job(job_id)
     assert job.reason_code != "submitted"
     assert job.predicted_start is not None
@@ -610,7 +617,7 @@ def test_hours_that_are_offered_are_told_to_who_waits_in_the_same_cycle(world: W
 def test_an_offer_that_has_expired_is_not_accepted(world: World) -> None:
     world.node()
     wait_id = wish(world, "ada")
-    go(world, at(10, 1))
+    world.go(at(10, 1))
     go_on(world, at(10, 11))
     with world.database.read() as session:
         assert waitlist.open_offer(session, wait_id) is None
@@ -621,7 +628,7 @@ def an_offer(world: World) -> Offer:
     """Made at 10:01 to ada, of the only node."""
     world.node()
     wish(world, "ada", last_start=at(18))
-    go(world, at(10, 1))
+    world.go(at(10, 1))
     with world.database.read() as session:
         return session.scalars(select(Offer)).one()
 
@@ -643,7 +650,7 @@ def test_an_offer_lives_from_when_its_owner_first_hears_of_it(world: World) -> N
     go_on(world, at(10, 18))
     tell(world, made)  # once
     assert lives(world, made)
-    go(world, at(10, 19))
+    world.go(at(10, 19))
     assert not lives(world, made)
 
 
@@ -675,8 +682,8 @@ def test_minutes_in_which_the_platform_was_not_there_are_not_an_offers(
             world.scheduler.leadership.leader_since = at(10, 40)
         case "deaf":  # no node reaches the API, nor does anybody else
             while world.now < at(10, 39):
-                go(world, world.now + MINUTE, report=False)
-    go(world, at(10, 40))
+                world.go(world.now + MINUTE, report=False)
+    world.go(at(10, 40))
     go_on(world, at(10, 48))
     assert lives(world, made)
     go_on(world, at(10, 50))
@@ -686,7 +693,7 @@ def test_minutes_in_which_the_platform_was_not_there_are_not_an_offers(
 def test_who_lost_a_lease_to_a_fault_is_served_first(world: World) -> None:
     world.node()
     early, late = wish(world, "ada"), wish(world, "bob", priority=True)
-    go(world, at(10, 1))
+    world.go(at(10, 1))
     assert state_of(world, late)[0] is WaitState.OFFERED
     assert state_of(world, early)[0] is WaitState.WAITING
 
@@ -694,7 +701,7 @@ def test_who_lost_a_lease_to_a_fault_is_served_first(world: World) -> None:
 def test_who_leaves_the_waitlist_gives_the_held_block_back(world: World) -> None:
     node_id = world.node()
     wait_id = wish(world, "ada")
-    go(world, at(10, 1))
+    world.go(at(10, 1))
     with world.database.write() as session:
         waitlist.leave(session, session.get_one(Wait, wait_id), now=world.now)
     assert state_of(world, wait_id) == (WaitState.LEFT, [OfferState.DECLINED])

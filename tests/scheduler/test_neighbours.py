@@ -12,7 +12,6 @@ from core.jobs import attempts
 from core.states import AttemptState, JobState, LeaseState, Outcome
 from core.tables.jobs import Job
 from core.tables.leases import Lease
-from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import World, at
 
 EXITS = (
@@ -32,17 +31,6 @@ def world(database: Database) -> World:
     return World(database, at(10, 57))
 
 
-def go(world: World, *moment: int, dirty: tuple[int, ...] = ()) -> list[str]:
-    """A heartbeat and a cycle at a moment; what started."""
-    world.now = at(*moment)
-    world.report(dirty=dirty)
-    started = world.cycle()
-    with world.database.read() as session:
-        assert session.scalar(OVERBOOKED) == 0
-        assert session.scalar(SLOTS_WRONG) == 0
-    return started
-
-
 @pytest.mark.parametrize("end", [*EXITS, *STOPS])
 def test_whatever_ends_a_neighbour_an_attempt_goes_on_and_ends_as_it_ends_itself(
     world: World, end: Outcome
@@ -51,13 +39,13 @@ def test_whatever_ends_a_neighbour_an_attempt_goes_on_and_ends_as_it_ends_itself
     watched = world.job(lease=world.book(node, at(11), 4, num_slots=2), ranks=2, wall="3h")
     beside = world.book(node, at(11), 1, user="bob", num_slots=2)
     neighbour = world.job(lease=beside, user="bob", ranks=2, wall="30min")
-    assert set(go(world, 11)) == {watched, neighbour}
+    assert set(world.go(at(11))) == {watched, neighbour}
     for job_id in (watched, neighbour):
         world.runs(job_id)
     before = world.attempt(watched)
 
     if end is Outcome.LEASE_ENDED:
-        go(world, 11, 55)
+        world.go(at(11, 55))
     elif end in STOPS:
         with world.database.write() as session:
             job = session.get_one(Job, neighbour)
@@ -65,12 +53,12 @@ def test_whatever_ends_a_neighbour_an_attempt_goes_on_and_ends_as_it_ends_itself
             assert attempts.ask_to_stop(session, job, end, **asked)  # type: ignore[arg-type]
     if end in STOPS:
         assert world.get_job(neighbour).state is JobState.STOPPING
-        go(world, 11, 56)
+        world.go(at(11, 56))
     world.exits(neighbour, end, clean=end in (Outcome.SUCCEEDED, *STOPS))
     assert world.attempt(neighbour).outcome is end
     for minute in (57, 58, 59):  # what it has left behind is cleared away meanwhile
-        go(world, 11, minute, dirty=(2, 3) if end in EXITS[1:] else ())
-    go(world, 12, 1)
+        world.go(at(11, minute), dirty=(2, 3) if end in EXITS[1:] else ())
+    world.go(at(12, 1))
 
     now = world.attempt(watched)
     assert world.get_job(watched).state is JobState.RUNNING
@@ -78,7 +66,7 @@ def test_whatever_ends_a_neighbour_an_attempt_goes_on_and_ends_as_it_ends_itself
     assert (now.stop_reason, now.outcome, now.reason) == (None, None, before.reason)
     own_end = OWN_ENDS[[*EXITS, *STOPS].index(end) % len(OWN_ENDS)]
     world.exits(watched, own_end)
-    go(world, 12, 2)
+    world.go(at(12, 2))
     assert (world.attempt(watched).id, world.attempt(watched).outcome) == (before.id, own_end)
 
 
@@ -105,19 +93,19 @@ def test_every_booking_begins_at_its_start_if_those_before_it_end_clean(
         ranks = lease.num_slots or 8
         jobs[world.job(lease=lease_id, user=user, ranks=ranks, wall="9h")] = lease_id
     for hour in range(11, 19):
-        started = [*go(world, hour), *go(world, hour, 0, 1)]
+        started = [*world.go(at(hour)), *world.go(at(hour, 0, 1))]
         begins = [
             lease_id for lease_id in leases if world.get_lease(lease_id).hold_start == at(hour)
         ]
         assert all(world.get_lease(lease_id).state is LeaseState.ACTIVE for lease_id in begins)
         for job_id in started:
             world.runs(job_id)
-        go(world, hour, 55)
+        world.go(at(hour, 55))
         with world.database.read() as session:
             stopping = session.scalars(select(Job.id).where(Job.state == JobState.STOPPING)).all()
         for job_id in stopping:
             world.exits(job_id, Outcome.LEASE_ENDED)
-        go(world, hour, 56)
+        world.go(at(hour, 56))
     with world.database.read() as session:
         states = set(session.scalars(select(Lease.state).where(Lease.id.in_(leases))))
     assert states == {LeaseState.ENDED}

@@ -9,7 +9,6 @@ from core.leases import leases, node_slots
 from core.states import JobState, Outcome, Sharing
 from core.tables.kinds import LeaseKind
 from core.tables.nodes import Node, NodeClass
-from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import World, at
 
 PARTS = """
@@ -29,18 +28,6 @@ def world(database: Database) -> World:
     return world
 
 
-def go(world: World, *moment: int) -> list[str]:
-    """A heartbeat and a cycle at a moment; what started."""
-    if moment:
-        world.now = at(*moment)
-    world.report()
-    started = world.cycle()
-    with world.database.read() as session:
-        assert session.scalar(OVERBOOKED) == 0
-        assert session.scalar(SLOTS_WRONG) == 0
-    return started
-
-
 def slots_of(world: World, job_id: str) -> list[list[int]]:
     return [part.slots for part in world.parts(job_id)]
 
@@ -53,7 +40,7 @@ def test_jobs_of_two_people_walk_in_side_by_side_on_as_many_slots_as_they_need(
     two = world.job(ranks=2, user="bob")
     more = world.job(ranks=1, user="bob")
     wide = world.job(ranks=4)
-    assert go(world) == [one, two, more], "two slots are left"
+    assert world.go() == [one, two, more], "two slots are left"
     assert [world.lease_of(each).num_slots for each in (one, two, more)] == [1, 4, 1]
     assert "Walk-in of 4 GPUs for tiny" in world.lease_of(two).reason
     taken = [
@@ -62,10 +49,10 @@ def test_jobs_of_two_people_walk_in_side_by_side_on_as_many_slots_as_they_need(
     assert len(taken) == len(set(taken)) == 4
     world.runs(one)
     world.exits(one, Outcome.SUCCEEDED)
-    assert go(world, 11, 8) == []
+    assert world.go(at(11, 8)) == []
     world.runs(two)
     world.exits(two, Outcome.SUCCEEDED)
-    assert go(world, 11, 9) == [wide]
+    assert world.go(at(11, 9)) == [wide]
 
 
 @pytest.mark.parametrize("sharing", [Sharing.NONE, Sharing.FULL])
@@ -76,7 +63,7 @@ def test_a_walk_in_is_whole_where_no_sizes_are_listed_or_owners_cannot_be_kept_a
         world.apply(WHOLE)
     world.node(class_name="cpu8", sharing=sharing)
     first, second = world.job(ranks=1), world.job(ranks=1, user="bob")
-    assert go(world) == [first]
+    assert world.go() == [first]
     assert world.lease_of(first).num_slots is None
     assert world.get_job(second).state is JobState.QUEUED
 
@@ -84,10 +71,10 @@ def test_a_walk_in_is_whole_where_no_sizes_are_listed_or_owners_cannot_be_kept_a
 def test_a_second_job_of_one_owner_takes_a_part_of_its_own(world: World) -> None:
     world.node(class_name="cpu8", sharing=Sharing.FULL)
     first = world.job(ranks=2)
-    assert go(world) == [first]
+    assert world.go() == [first]
     world.runs(first)
     second = world.job(ranks=1)
-    assert go(world, 11, 8) == [second]
+    assert world.go(at(11, 8)) == [second]
     assert world.lease_of(second).id != world.lease_of(first).id
     assert world.lease_of(second).num_slots == 1
 
@@ -96,10 +83,10 @@ def test_a_part_goes_beside_others_and_leaves_the_other_node_whole(world: World)
     nodes = [world.node(name, "cpu8", sharing=Sharing.FULL) for name in ("n-1", "n-2")]
     world.book(nodes[1], at(11), 3, user="bob", num_slots=1)
     job = world.job(ranks=1)
-    assert go(world) == [job]
+    assert world.go() == [job]
     assert world.lease_of(job).node_id == nodes[1]
     whole = world.job(ranks=8, user="bob")
-    assert go(world, 11, 8) == [whole]
+    assert world.go(at(11, 8)) == [whole]
 
 
 def test_a_gang_takes_equal_parts_of_several_nodes_or_none(world: World) -> None:
@@ -107,10 +94,10 @@ def test_a_gang_takes_equal_parts_of_several_nodes_or_none(world: World) -> None
     for node in nodes:
         world.book(node, at(11), 1, user="bob", num_slots=4)
     gang = world.job(ranks=4, nodes=2)
-    assert go(world) == [gang]
+    assert world.go() == [gang]
     assert [world.get_lease(part.lease_id).num_slots for part in world.parts(gang)] == [4, 4]
     other = world.job(ranks=1, nodes=2, user="bob")
-    assert go(world, 11, 8) == []
+    assert world.go(at(11, 8)) == []
     assert world.get_job(other).state is JobState.QUEUED
 
 
@@ -121,8 +108,8 @@ def test_a_gang_in_leases_of_different_sizes_is_refused_by_a_sentence(world: Wor
         world.book(node, at(11), 2, num_slots=size) for node, size in zip(nodes, sizes, strict=True)
     ]
     job = world.job(ranks=1, nodes=2, leases=leases)
-    go(world)
-    assert go(world, 11, 8) == []
+    world.go()
+    assert world.go(at(11, 8)) == []
     assert "Its leases have 1 and 4 slots; a job on several nodes needs equally many" in (
         world.get_job(job).reason
     )
@@ -135,7 +122,7 @@ def test_a_walk_in_ends_before_the_part_that_is_booked_and_not_before_another(
     world.book(node, at(12), 2, user="bob", num_slots=4)
     small = world.job(ranks=4, wall="3h", checkpointable=False)
     large = world.job(ranks=8, wall="3h", checkpointable=False)
-    assert go(world) == [small], "four slots stay free beside the lease"
+    assert world.go() == [small], "four slots stay free beside the lease"
     assert world.get_job(large).state is JobState.QUEUED
 
 
@@ -146,12 +133,12 @@ def test_a_guest_runs_in_the_slots_of_a_lease_that_is_not_used_and_in_no_others(
     idle = world.book(node, at(11), 3, num_slots=4)
     used = world.book(node, at(11), 3, user="bob", num_slots=4)
     owners = world.job(user="bob", ranks=1, lease=used, wall="2h")
-    go(world)
+    world.go()
     world.runs(owners)
     wide = world.job(ranks=8, user="bob", wall="30min")
     guest = world.job(ranks=4, user="bob", wall="30min")
     world.now += timedelta(minutes=11)
-    assert go(world) == [guest]
+    assert world.go() == [guest]
     assert world.lease_of(guest).id == idle
     (slots,) = slots_of(world, guest)
     (others,) = slots_of(world, owners)
@@ -166,9 +153,9 @@ def test_a_gang_of_guests_has_one_part_on_a_node_though_two_leases_there_are_not
     for node in (first, first, second):
         world.book(node, at(11), 3, num_slots=4)
     world.book(second, at(11), 3, num_slots=4, user="bob")
-    go(world)
+    world.go()
     gang = world.job(ranks=2, nodes=2, user="bob", wall="30min")
-    assert go(world, 11, 18) == [gang]
+    assert world.go(at(11, 18)) == [gang]
     assert {part.node_id for part in world.parts(gang)} == {first, second}
 
 
@@ -220,8 +207,8 @@ def test_a_job_on_two_nodes_waits_in_two_leases_of_one_node_and_is_told_so(world
     node = world.node("n-1", "cpu8")
     named = [world.book(node, at(11), 2, num_slots=1) for _ in range(2)]
     job = world.job(ranks=1, nodes=2, leases=named)
-    go(world)
-    assert go(world, 11, 8) == []
+    world.go()
+    assert world.go(at(11, 8)) == []
     assert "Its 2 leases are on n-1; a job on several nodes has one part on each" in (
         world.get_job(job).reason
     )
@@ -235,15 +222,15 @@ def test_slots_out_of_service_are_not_planned_with(world: World) -> None:
         node_slots.quarantine(session, session.get_one(Node, node), 7, reason="Sick.", by="t")
     wide = world.job(ranks=4, wall="2h")
     others = [world.job(ranks=1, user="bob", wall="2h") for _ in range(3)]
-    assert go(world) == [wide, *others]
+    assert world.go() == [wide, *others]
     waits = world.job(ranks=1)
-    assert go(world, 11, 8) == []
+    assert world.go(at(11, 8)) == []
     told = world.get_job(waits)
     assert told.predicted_start is not None
     assert told.predicted_start > at(13)
     world.runs(wide)
     world.exits(wide)
-    assert go(world, 11, 9) == [waits]
+    assert world.go(at(11, 9)) == [waits]
 
 
 def give_memory(world: World, job: str, *, shares: float) -> None:
@@ -260,7 +247,7 @@ def test_a_walk_in_takes_as_many_slots_as_its_memory_needs(world: World) -> None
     world.node("n-1", "cpu8")
     job = world.job(ranks=1)
     give_memory(world, job, shares=2.5)
-    assert go(world) == [job]
+    assert world.go() == [job]
     assert world.lease_of(job).num_slots == 4, "of 1, 4 and 8 the smallest with memory for it"
     assert [len(slots) for slots in slots_of(world, job)] == [1]
 
@@ -271,7 +258,7 @@ def test_a_job_waits_in_a_lease_with_too_small_a_share_of_the_memory_and_is_told
     lease = world.book(world.node("n-1", "cpu8"), at(11), 2, num_slots=2)
     job = world.job(ranks=1, lease=lease)
     give_memory(world, job, shares=2.5)
-    go(world)
-    assert go(world, 11, 8) == []
+    world.go()
+    assert world.go(at(11, 8)) == []
     told = world.get_job(job).reason
     assert "Needs the memory of 3 slots, but its lease has 2 of n-1" in told

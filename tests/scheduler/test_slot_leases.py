@@ -10,24 +10,12 @@ from core.states import LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import SlotState
 from core.tables.nodes import Node
 from core.tables.notices import Notice
-from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import WHY, World, at
 
 
 @pytest.fixture
 def world(database: Database) -> World:
     return World(database, at(10, 57))
-
-
-def go(world: World, *moment: int, dirty: tuple[int, ...] = ()) -> list[str]:
-    """A heartbeat and a cycle at a moment; what started."""
-    world.now = at(*moment)
-    world.report(dirty=dirty)
-    started = world.cycle()
-    with world.database.read() as session:
-        assert session.scalar(OVERBOOKED) == 0
-        assert session.scalar(SLOTS_WRONG) == 0
-    return started
 
 
 def slots_of(world: World, job_id: str) -> list[int]:
@@ -45,19 +33,19 @@ def test_two_people_have_slots_of_one_node_and_neither_waits_for_the_other(world
     ada = world.book(node, at(11), 2, num_slots=2)
     bob = world.book(node, at(12), 2, user="bob", num_slots=4)
     first = world.job(lease=ada, ranks=2)
-    assert go(world, 11) == [first]
+    assert world.go(at(11)) == [first]
     assert world.get_lease(ada).state is LeaseState.ACTIVE
     assert "2 slots of north-01 are yours until 12:55" in world.get_lease(ada).reason
     world.runs(first)
     wide = world.job(lease=bob, user="bob", ranks=8)
     second = world.job(lease=bob, user="bob", ranks=4)
-    assert go(world, 12) == [second], "the first goes on"
+    assert world.go(at(12)) == [second], "the first goes on"
     assert world.get_lease(bob).state is LeaseState.ACTIVE
     assert slots_of(world, second) == [2, 3, 4, 5]
     assert slots_of(world, first) == [0, 1]
-    go(world, 12, 55)
+    world.go(at(12, 55))
     world.exits(first, Outcome.LEASE_ENDED)
-    go(world, 12, 56)
+    world.go(at(12, 56))
     assert world.get_lease(ada).state is LeaseState.ENDED
     assert world.get_lease(bob).state is LeaseState.ACTIVE
     assert "Needs 8 slots, but its lease has 4 of north-01" in world.get_job(wide).reason
@@ -66,8 +54,8 @@ def test_two_people_have_slots_of_one_node_and_neither_waits_for_the_other(world
 def test_notices_name_the_size_of_a_part(world: World) -> None:
     node = world.node(class_name="cpu8")
     world.book(node, at(11), 1, num_slots=2)
-    go(world, 11)
-    go(world, 11, 31)
+    world.go(at(11))
+    world.go(at(11, 31))
     with world.database.read() as session:
         rows = session.scalars(select(Notice).where(Notice.kind == NoticeKind.LEASE_ENDING))
         (told,) = [str(row.facts["message"]) for row in rows]
@@ -79,34 +67,34 @@ def test_slots_that_are_not_clean_at_the_end_of_the_hold_are_dirty_and_the_next_
 ) -> None:
     node = world.node(class_name="cpu8")
     ada = world.book(node, at(11), 1, num_slots=2)
-    assert go(world, 11) == []
+    assert world.go(at(11)) == []
     job = world.job(lease=ada, ranks=2)
-    assert go(world, 11, 1) == [job]
+    assert world.go(at(11, 1)) == [job]
     world.runs(job)
     bob = world.book(node, at(12), 1, user="bob", num_slots=2)
-    go(world, 11, 55)
+    world.go(at(11, 55))
     world.exits(job, Outcome.LEASE_ENDED, clean=False)
-    go(world, 11, 59, dirty=(0, 1))
-    go(world, 12, dirty=(0, 1))
+    world.go(at(11, 59), dirty=(0, 1))
+    world.go(at(12), dirty=(0, 1))
     assert world.get_lease(bob).state is LeaseState.ACTIVE
-    go(world, 12, 1, dirty=(0, 1))
+    world.go(at(12, 1), dirty=(0, 1))
     assert world.get_lease(ada).state is LeaseState.ENDED
     assert world.get_node(node).state is NodeState.READY
     assert states(world, node) == [SlotState.DIRTY] * 2 + [SlotState.READY] * 6
     second = world.job(lease=bob, user="bob", ranks=2)
-    assert go(world, 12, 2, dirty=(0, 1)) == [second]
+    assert world.go(at(12, 2), dirty=(0, 1)) == [second]
     assert slots_of(world, second) == [2, 3]
-    go(world, 12, 3)
+    world.go(at(12, 3))
     assert states(world, node) == [SlotState.READY] * 8
 
 
 def test_a_lease_waits_for_dirty_slots_if_there_are_no_others(world: World) -> None:
     node = world.node(class_name="cpu2")
     lease = world.book(node, at(11), 1, num_slots=1)
-    go(world, 11, dirty=(0, 1))
+    world.go(at(11), dirty=(0, 1))
     assert world.get_lease(lease).state is LeaseState.BOOKED
     assert "has not passed its clean check yet" in world.get_lease(lease).reason
-    go(world, 11, 1, dirty=(1,))
+    world.go(at(11, 1), dirty=(1,))
     assert world.get_lease(lease).state is LeaseState.ACTIVE
 
 
@@ -114,16 +102,16 @@ def test_a_whole_node_is_not_begun_while_a_part_of_it_is_in_use(world: World) ->
     node = world.node(class_name="cpu8")
     part = world.book(node, at(11), 1, num_slots=2)
     job = world.job(lease=part, ranks=2)
-    assert go(world, 11) == [job]
+    assert world.go(at(11)) == [job]
     world.runs(job)
     whole = world.book(node, at(12), 2, user="bob")
-    go(world, 11, 55)
-    go(world, 12)
+    world.go(at(11, 55))
+    world.go(at(12))
     assert world.get_lease(whole).state is LeaseState.BOOKED
     assert "Other jobs are still leaving north-01" in world.get_lease(whole).reason
     world.exits(job, Outcome.LEASE_ENDED)
-    go(world, 12, 0, 2)
-    go(world, 12, 0, 4)
+    world.go(at(12, 0, 2))
+    world.go(at(12, 0, 4))
     assert world.get_lease(whole).state is LeaseState.ACTIVE
 
 
@@ -131,13 +119,13 @@ def test_a_slot_that_fails_stops_nothing_beside_it_and_gets_nothing_new(world: W
     node = world.node(class_name="cpu8")
     ada = world.book(node, at(11), 2, num_slots=2)
     bob = world.book(node, at(11), 2, user="bob", num_slots=2)
-    go(world, 11)
+    world.go(at(11))
     running = world.job(lease=bob, user="bob", ranks=2)
-    assert go(world, 11, 1) == [running]
+    assert world.go(at(11, 1)) == [running]
     with world.database.write() as session:
         node_slots.quarantine(session, session.get_one(Node, node), 0, reason="Sick.", by=node)
     waits, fits = world.job(lease=ada, ranks=2), world.job(lease=ada, ranks=1)
-    assert go(world, 11, 2) == [fits]
+    assert world.go(at(11, 2)) == [fits]
     assert world.get_job(waits).state == "queued"
     assert world.get_job(running).state == "starting"
     assert slots_of(world, fits) == [1]
@@ -154,7 +142,7 @@ def test_a_job_starts_beside_others_only_where_the_node_keeps_it_apart(
     queue = world.program if script else world.job
     job = queue(lease=part, ranks=2)
     kept_apart = sharing is Sharing.FULL or (sharing is Sharing.RECIPES and not script)
-    assert go(world, 11) == ([job] if kept_apart else [])
+    assert world.go(at(11)) == ([job] if kept_apart else [])
     if kept_apart:
         return
     told = world.get_job(job)
@@ -163,7 +151,7 @@ def test_a_job_starts_beside_others_only_where_the_node_keeps_it_apart(
     assert WHY in told.reason
     with world.database.write() as session:
         session.get_one(Node, node).sharing = Sharing.FULL
-    assert go(world, 11, 1) == [job]
+    assert world.go(at(11, 1)) == [job]
 
 
 def test_a_whole_node_is_nobody_else_s_whatever_it_can_keep_apart(world: World) -> None:
@@ -171,9 +159,9 @@ def test_a_whole_node_is_nobody_else_s_whatever_it_can_keep_apart(world: World) 
     whole, all_slots = world.book(node, at(11), 1), world.book(node, at(12), 1, num_slots=8)
     first = world.program(lease=whole, ranks=2)
     second = world.program(lease=all_slots, ranks=2)
-    assert go(world, 11) == [first]
+    assert world.go(at(11)) == [first]
     world.runs(first)
-    go(world, 11, 55)
+    world.go(at(11, 55))
     world.exits(first, Outcome.LEASE_ENDED)
-    go(world, 11, 57)
-    assert go(world, 12) == [second]
+    world.go(at(11, 57))
+    assert world.go(at(12)) == [second]

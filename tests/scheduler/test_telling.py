@@ -1,15 +1,15 @@
 """Which changed reasons of waiting jobs are written at once, and which later."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from core.reasons import Code, ReasonCode
 from scheduler.queue.sentences import WaitingReason
 from scheduler.queue.telling import FEW, JobReason, worth_telling
-from scheduler.snapshot import WaitingJob
+from tests.scheduler.world import NOON, waiting_job
 
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOW = NOON
 MINUTE = timedelta(minutes=1)
 CROWD = FEW + 1
 
@@ -22,27 +22,7 @@ def changed(
     before: str = "Starts at 12:59.",
 ) -> JobReason:
     """A job that was told `before`, and a new reason for it."""
-    job = WaitingJob(
-        id=f"job_{number}",
-        name="night",
-        user_id="usr_1",
-        epoch=0,
-        lease_ids=(),
-        ranks=1,
-        owner_disabled=False,
-        queued_at=NOW,
-        not_before=None,
-        wall_time_s=600,
-        wall_left_s=600,
-        failures=0,
-        saving_on=None,
-        classes=("cpu2",),
-        other_classes=(),
-        num_nodes=1,
-        may_be_cut=True,
-        in_vain=0,
-        told=(ReasonCode.NODE_BUSY, before, start),
-    )
+    job = waiting_job(f"job_{number}", told=(ReasonCode.NODE_BUSY, before, start))
     return JobReason(job, WaitingReason(code, "Starts at 13:00.", start))
 
 

@@ -20,7 +20,7 @@ from scheduler.snapshot import (
     Snapshot,
     WaitingJob,
 )
-from tests.scheduler.world import at
+from tests.scheduler.world import at, waiting_job
 
 GRACE_S = 300
 CLEANING = timedelta(seconds=60)
@@ -52,26 +52,13 @@ def job(
     num_nodes: int = 1,
     may_be_cut: bool = False,
 ) -> WaitingJob:
-    return WaitingJob(
-        id=f"job_{number:03}",
-        name=f"job_{number:03}",
-        user_id="user_of_it",
-        epoch=0,
-        lease_ids=(),
-        ranks=2,
-        owner_disabled=False,
+    return waiting_job(
+        f"job_{number:03}",
         queued_at=queued_at,
-        not_before=None,
         wall_time_s=int(wall.total_seconds()),
-        wall_left_s=int(wall.total_seconds()),
-        failures=0,
-        saving_on=None,
         classes=classes,
-        other_classes=(),
         num_nodes=num_nodes,
         may_be_cut=may_be_cut,
-        in_vain=0,
-        told=("", "", None),
     )
 
 

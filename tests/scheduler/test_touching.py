@@ -30,20 +30,12 @@ def world(database: Database) -> World:
     return World(database, at(10))
 
 
-def go(world: World, moment: datetime, *, report: bool = True, clean: bool = True) -> list[str]:
-    """One cycle at `moment`; all nodes have just reported, if so."""
-    world.now = moment
-    if report:
-        world.report(clean=clean)
-    return world.cycle()
-
-
 def running(world: World) -> tuple[str, str, str, str]:
     """A node, ada's leases 11 to 12 and 12 to 14 on it, and her job that runs in the first."""
     node_id = world.node()
     first, second = world.book(node_id, at(11), 1), world.book(node_id, at(12), 2)
     job_id = world.job(lease=first, wall="9h")
-    assert go(world, at(11)) == [job_id]
+    assert world.go(at(11)) == [job_id]
     world.runs(job_id)
     return node_id, first, second, job_id
 
@@ -73,11 +65,11 @@ def test_what_runs_goes_on_into_the_lease_that_touches_52(world: World) -> None:
     assert told.stop_in_s == timedelta(hours=2, minutes=55).total_seconds()
     assert told.checkpoint_in_s == timedelta(hours=2, minutes=50).total_seconds()
     for moment in (at(11, 31), at(11, 46), at(11, 55), at(11, 59, 59)):
-        go(world, moment)
+        world.go(moment)
         assert world.get_job(job_id).state is JobState.RUNNING
         assert world.get_lease(first).state is LeaseState.ACTIVE
         assert world.get_lease(second).state is LeaseState.BOOKED
-    go(world, at(12))
+    world.go(at(12))
     ended, begun = world.get_lease(first), world.get_lease(second)
     assert (ended.state, ended.counts, ended.settled_as) == (LeaseState.ENDED, True, "used")
     assert (begun.state, begun.began_at) == (LeaseState.ACTIVE, at(12))
@@ -95,33 +87,33 @@ def test_what_runs_goes_on_into_the_lease_that_touches_52(world: World) -> None:
         holds = session.scalars(select(Occupancy).order_by(Occupancy.hold_start)).all()
     assert open_rows == []
     assert [(row.hold_start, row.hold_end) for row in holds] == [(at(11), at(12)), (at(12), at(14))]
-    go(world, at(13, 31))
+    world.go(at(13, 31))
     assert endings_told(world) == [second]
-    go(world, at(13, 55))
+    world.go(at(13, 55))
     assert world.get_job(job_id).state is JobState.STOPPING
 
 
 def test_one_that_is_given_back_in_the_last_minutes_stops_what_runs_52(world: World) -> None:
     node_id, first, second, job_id = running(world)
-    go(world, at(11, 56))
+    world.go(at(11, 56))
     cancel(world, second)
     late = deadlines(world, node_id)
     assert (late.stop_in_s, late.kill_in_s) == (-60.0, 30.0)  # at once, with time to save
-    go(world, at(11, 56, 5))
+    world.go(at(11, 56, 5))
     assert world.get_job(job_id).state is JobState.STOPPING
     assert endings_told(world) == []  # there is no time left to be told
     world.exits(job_id, Outcome.LEASE_ENDED)
-    go(world, at(11, 57))
+    world.go(at(11, 57))
     assert world.get_lease(first).state is LeaseState.ENDED
 
 
 def test_one_that_is_given_back_before_is_told_of_52(world: World) -> None:
     _, first, second, job_id = running(world)
-    go(world, at(11, 31))
+    world.go(at(11, 31))
     cancel(world, second)
-    go(world, at(11, 32))
+    world.go(at(11, 32))
     assert endings_told(world) == [first]
-    go(world, at(11, 55))
+    world.go(at(11, 55))
     assert world.get_job(job_id).state is JobState.STOPPING
 
 
@@ -129,10 +121,10 @@ def test_three_in_a_row_are_one_stretch_52(world: World) -> None:
     node_id, _, second, job_id = running(world)
     third = world.book(node_id, at(14), 1)
     assert deadlines(world, node_id).stop_in_s == timedelta(hours=3, minutes=55).total_seconds()
-    go(world, at(12))
+    world.go(at(12))
     assert world.lease_of(job_id).id == second
     late = world.job(lease=third, ranks=1)
-    go(world, at(14))
+    world.go(at(14))
     assert world.lease_of(job_id).id == third
     assert world.get_job(job_id).state is JobState.RUNNING
     assert world.get_job(late).reason_code == "lease_busy"  # its slots are taken
@@ -141,23 +133,23 @@ def test_three_in_a_row_are_one_stretch_52(world: World) -> None:
 def test_a_job_starts_in_the_grace_of_a_lease_that_goes_on_52(world: World) -> None:
     node_id = world.node()
     first, second = world.book(node_id, at(11), 1), world.book(node_id, at(12), 1)
-    go(world, at(11))
+    world.go(at(11))
     job_id = world.job(lease=first)
-    assert go(world, at(11, 57)) == [job_id]
+    assert world.go(at(11, 57)) == [job_id]
     assert world.lease_of(job_id).id == first
-    go(world, at(12))
+    world.go(at(12))
     assert world.lease_of(job_id).id == second
 
 
 def test_an_idle_lease_goes_on_if_its_node_is_clean_and_else_ends_as_any_52(world: World) -> None:
     node_id = world.node()
     first, second = world.book(node_id, at(11), 1), world.book(node_id, at(12), 1)
-    go(world, at(11))
-    go(world, at(11, 59), clean=False)
-    go(world, at(12), clean=False)
+    world.go(at(11))
+    world.go(at(11, 59), clean=False)
+    world.go(at(12), clean=False)
     assert world.get_lease(first).state is LeaseState.ENDING
     assert world.get_lease(second).state is LeaseState.BOOKED
-    go(world, at(12, 0, 5))
+    world.go(at(12, 0, 5))
     assert world.get_lease(first).state is LeaseState.ENDED
     assert world.get_lease(second).state is LeaseState.ACTIVE
 
@@ -167,17 +159,17 @@ def test_on_a_node_that_is_drained_nothing_goes_on_52(world: World) -> None:
     with world.database.write() as session:
         session.get_one(Node, node_id).state = NodeState.DRAINING
     assert deadlines(world, node_id).stop_in_s == timedelta(minutes=55).total_seconds()
-    go(world, at(11, 55))
+    world.go(at(11, 55))
     assert world.get_job(job_id).state is JobState.STOPPING
     world.exits(job_id, Outcome.LEASE_ENDED)
-    go(world, at(12))
+    world.go(at(12))
     assert world.get_lease(first).state is LeaseState.ENDED
     assert world.get_lease(second).state is LeaseState.BOOKED
 
 
 def test_after_an_outage_over_the_hour_the_job_is_in_the_second_lease_52(world: World) -> None:
     node_id, first, second, job_id = running(world)
-    go(world, at(12, 40), report=False)  # nobody has decided, and nothing was heard since 11:00
+    world.go(at(12, 40), report=False)  # nobody has decided, and nothing was heard since 11:00
     assert world.get_lease(second).state is LeaseState.ACTIVE
     assert world.get_job(job_id).state is JobState.RUNNING
     assert [part.lease_id for part in world.parts(job_id)] == [second]
@@ -229,10 +221,10 @@ def test_of_two_leases_beside_each_other_one_goes_on_and_the_other_ends(world: W
     ids = [world.book(node, at(11), 1, num_slots=2) for _ in range(2)]
     world.book(node, at(12), 1, num_slots=2)
     jobs = [world.job(lease=lease_id, wall="9h") for lease_id in ids]
-    assert set(go(world, at(11))) == set(jobs)
+    assert set(world.go(at(11))) == set(jobs)
     for job_id in jobs:
         world.runs(job_id)
-    go(world, at(11, 55))
+    world.go(at(11, 55))
     assert [world.get_job(job_id).state for job_id in jobs] == [JobState.RUNNING, JobState.STOPPING]
     with world.database.read() as session:
         until = {

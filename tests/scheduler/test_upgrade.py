@@ -14,7 +14,6 @@ from core.states import JobState, LeaseState, Outcome
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
-from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 from tests.scheduler.world import Bells, World, at
 
 FIRST = "20261123_first_release"  # before leases had slots
@@ -53,17 +52,6 @@ def world(migrated_sqlite: Path, tmp_path: Path) -> Iterator[World]:
     database.close()
 
 
-def go(world: World, *moment: int) -> list[str]:
-    """A heartbeat and a cycle at a moment; what started."""
-    world.now = at(*moment)
-    world.report()
-    started = world.cycle()
-    with world.database.read() as session:
-        assert session.scalar(OVERBOOKED) == 0
-        assert session.scalar(SLOTS_WRONG) == 0
-    return started
-
-
 def seen(world: World) -> list[list[tuple[object, ...]]]:
     """What people see: jobs, leases, where and on which slots attempts run, nodes. No ids."""
     queries = (
@@ -82,22 +70,22 @@ def seen(world: World) -> list[list[tuple[object, ...]]]:
 def live_on(world: World, jobs: list[str]) -> Iterator[list[list[tuple[object, ...]]]]:
     """The rest of the afternoon, moment by moment: an end in time, a hand-over, two walk-ins."""
     leased, walked_in, waiting, later = jobs
-    go(world, 11, 6)
+    world.go(at(11, 6))
     yield seen(world)
     world.exits(walked_in, Outcome.SUCCEEDED)
-    go(world, 11, 10)
-    assert go(world, 11, 11) == []
+    world.go(at(11, 10))
+    assert world.go(at(11, 11)) == []
     assert world.get_job(waiting).state is JobState.STARTING
     yield seen(world)
-    go(world, 12, 56)
+    world.go(at(12, 56))
     world.exits(leased, Outcome.LEASE_ENDED)
     for minute in (57, 58):
-        go(world, 12, minute)
+        world.go(at(12, minute))
     yield seen(world)
-    go(world, 13)
+    world.go(at(13))
     assert world.get_job(later).state is JobState.STARTING
     yield seen(world)
-    go(world, 13, 1)
+    world.go(at(13, 1))
     yield seen(world)
 
 
@@ -108,12 +96,12 @@ def test_nobody_notices_an_upgrade_while_leases_of_nodes_run(world: World, tmp_p
     leased = world.job(lease=mine, ranks=4, wall="3h")
     later = world.job(lease=theirs, user="bob", ranks=2)
     walked_in = world.job(ranks=1, user="bob", node_class="cpu2")
-    assert go(world, 10, 58) == [walked_in]
+    assert world.go(at(10, 58)) == [walked_in]
     waiting = world.job(ranks=2, node_class="cpu2", checkpointable=False)
-    assert go(world, 11) == [leased]
+    assert world.go(at(11)) == [leased]
     for job in (leased, walked_in):
         world.runs(job)
-    go(world, 11, 5)
+    world.go(at(11, 5))
     assert world.get_lease(mine).state is LeaseState.ACTIVE
     before = seen(world)
     world.scheduler.leadership.resign()

@@ -43,8 +43,10 @@ from core.wire.messages import (
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.leadership import LeadershipClaim
 from scheduler.outbox.dispatch import Dispatcher
+from scheduler.snapshot import WaitingJob
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import plan
+from tests.core.holds import OVERBOOKED, SLOTS_WRONG
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)
@@ -115,6 +117,27 @@ class World:
         """One cycle, some time later; the ids of the jobs it started."""
         self.now += timedelta(seconds=after_s)
         return run_cycle(self.scheduler, self.now)
+
+    def go(
+        self,
+        moment: datetime | None = None,
+        *,
+        report: bool = True,
+        clean: bool = True,
+        dirty: Sequence[int] = (),
+    ) -> list[str]:
+        """One cycle at a moment, or now; all nodes have just reported, if so. What it started.
+
+        No slot may have more than one holder then.
+        """
+        self.now = moment or self.now
+        if report:
+            self.report(clean=clean, dirty=dirty)
+        started = self.cycle()
+        with self.database.read() as session:
+            assert session.scalar(OVERBOOKED) == 0
+            assert session.scalar(SLOTS_WRONG) == 0
+        return started
 
     def node(
         self,
@@ -449,3 +472,30 @@ def _fail(message: str) -> Any:
 def at(hour: int, minute: int = 0, second: int = 0) -> datetime:
     """A moment of the day on which these tests play."""
     return NOON.replace(hour=hour, minute=minute, second=second)
+
+
+def waiting_job(job_id: str, **changes: Any) -> WaitingJob:
+    """A job of ada's that waits since NOON for both slots of a cpu2 node, for twenty minutes."""
+    wall_s = changes.get("wall_time_s", 1200)
+    usual: dict[str, Any] = {
+        "id": job_id,
+        "name": job_id,
+        "user_id": "user_ada",
+        "epoch": 0,
+        "lease_ids": (),
+        "ranks": 2,
+        "owner_disabled": False,
+        "queued_at": NOON,
+        "not_before": None,
+        "wall_time_s": wall_s,
+        "wall_left_s": wall_s,
+        "failures": 0,
+        "saving_on": None,
+        "classes": ("cpu2",),
+        "other_classes": (),
+        "num_nodes": 1,
+        "may_be_cut": True,
+        "in_vain": 0,
+        "told": ("", "", None),
+    }
+    return WaitingJob(**usual | changes)

@@ -9,7 +9,7 @@ import httpx2
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.running import Running, wait_for
+from tests.running import Running
 from tests.spine.jobs import get, submit
 
 WITHIN_S = 30.0
@@ -22,12 +22,11 @@ def start(client: httpx2.Client, *, kind: str = "terminal", **other: Any) -> str
         client, {"name": kind, "workbench": {"kind": kind}, "resources": resources, **other}
     )
 
-    def runs() -> bool:
-        found = get(client, job)
-        assert found["state"] in ("queued", "starting", "running"), found["reason"]
-        return bool(found["state"] == "running")
-
-    wait_for(runs, what="the workbench", within_s=WITHIN_S)
+    deadline = time.monotonic() + 2 * WITHIN_S
+    while (found := get(client, job))["state"] != "running":
+        assert found["state"] in ("queued", "starting"), found["reason"]
+        assert time.monotonic() < deadline, f"{found['state']}: {found['reason']}"
+        time.sleep(0.05)
     return job
 
 
