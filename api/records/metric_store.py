@@ -231,13 +231,6 @@ def begin_streams(session: Session, streams: Collection[tuple[str, str]]) -> Non
         session.connection().execute(insert(StreamCursor), rows)
 
 
-def append(
-    session: Session, attempt_id: str, rank: int, first_line: int, points: Mapping[str, Points]
-) -> None:
-    """Add the rows of a batch."""
-    insert_rows(session, batch_rows(attempt_id, rank, first_line, points))
-
-
 def insert_rows(session: Session, rows: Sequence[Mapping[str, object]]) -> None:
     """Add rows of any batches."""
     if rows:

@@ -409,7 +409,7 @@ def add_metrics(
         kept = ~np.isnan(numbers) | (key == "loss")
         if kept.any():
             found[key] = Points(steps[kept], lines[kept], numbers[kept])
-    metric_store.append(session, attempt.id, rank, 0, found)
+    metric_store.insert_rows(session, metric_store.batch_rows(attempt.id, rank, 0, found))
 
 
 def add_log(session: Session, attempt: Attempt, lines: Sequence[str], *, rank: int = 0) -> None:
