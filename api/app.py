@@ -54,11 +54,14 @@ from api.middleware.lanes import THREADS, Lanes
 from api.middleware.request_ids import NameRequests
 from api.nodes import routes as nodes
 from api.nodes import routes_files as node_files
+from api.nodes import routes_heartbeat as node_heartbeat
 from api.nodes import routes_metrics as node_metrics
 from api.nodes import routes_protocol as node_protocol
 from api.nodes import routes_workspaces as node_workspaces
 from api.nodes.metric_batches import Merges, MetricBatches
 from api.nodes.pace import NodeCount
+from api.nodes.routes_heartbeat import WholeBeats
+from api.nodes.unchanged_beats import MarkedBeats
 from api.people import routes as users
 from api.people import routes_grants as grants
 from api.people import routes_imports as imports
@@ -107,6 +110,7 @@ from core.wire.doorbell import Doorbell
 LONGEST_STATEMENT_S = 20.0  # whoever asked has given up by then
 
 ROUTERS = (  # the busiest first: an address is looked for from the top
+    node_heartbeat.router,
     node_metrics.router,
     plan_accuracy.router,
     submission.router,
@@ -199,6 +203,8 @@ def create_app(settings: ApiSettings) -> FastAPI:
         Openings(),
         Forecasts(),
         NodeCount(),
+        MarkedBeats(),
+        WholeBeats(),
     ]
     if settings.oidc_issuer:
         services.append(Provider(settings))

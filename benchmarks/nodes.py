@@ -12,6 +12,7 @@ import httpx2
 
 from benchmarks.course.records import Records
 from benchmarks.course.wire import Answer, Line, Lost
+from core.wire.messages import ORDERS_MARK
 
 BEAT_S = 3.0  # core.base.settings: poll_s
 GPU_GIB = 39.6
@@ -57,6 +58,8 @@ class FakeNode:
     def __post_init__(self) -> None:
         self._free_since: float | None = None
         self._wanted_after_s = 0.0
+        self._orders: dict[str, object] = {"attempts": [], "forget": []}
+        self._mark = ""
         self._headers = {
             "Authorization": f"Bearer {self.token}",
             "Content-Type": "application/json",
@@ -92,8 +95,11 @@ class FakeNode:
         begun = time.perf_counter()
         body = json.dumps(message).encode()
         try:
+            headers = dict(self._headers)
+            if kind == "heartbeat" and self._mark:
+                headers[ORDERS_MARK] = self._mark
             answer: Answer = await self.line.ask(
-                "POST", f"/v1/node/{kind}", body=body, headers=self._headers
+                "POST", f"/v1/node/{kind}", body=body, headers=headers
             )
         except (Lost, TimeoutError) as error:
             self.records.errors[f"node's {kind}: {type(error).__name__}"] += 1
@@ -101,11 +107,17 @@ class FakeNode:
         self.records.wait(f"node's {kind}", time.perf_counter() - begun)
         if answer.status in NOT_WANTED:
             raise NotWanted
+        if answer.status == 204:  # its orders are the same
+            self._wanted_after_s = float(answer.headers.get("beat-after", self._wanted_after_s))
+            return self._orders
         if answer.status != 200:
             self.records.errors[f"node's {kind}: {answer.status}"] += 1
             return None
         self._wanted_after_s = float(answer.headers.get("beat-after", self._wanted_after_s))
-        return dict(answer.json())
+        told = dict(answer.json())
+        if kind == "heartbeat":
+            self._orders, self._mark = told, answer.headers.get(ORDERS_MARK.lower(), "")
+        return told
 
     def _observed(self) -> dict[str, object]:
         return {

@@ -52,6 +52,17 @@ REFUSED_PAUSE_S = 15.0
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True)
+class KnownOrders:
+    """Orders of the API, which stand until it sends others."""
+
+    orders: Orders
+    mark: str
+    """Text that names them in the next heartbeat; empty: they are wanted again."""
+    asked_at: float
+    """Boot clock of the heartbeat that they answer, from which their deadlines count."""
+
+
 @dataclass
 class Agent:
     """Loop that reconciles this node with the API; one per node, in a thread of its own."""
@@ -67,6 +78,8 @@ class Agent:
     api_is_back: Callable[[], None]
     """Function called when the API answers again after a failure."""
     is_cut_off: bool = False
+    known: "KnownOrders | None" = None
+    """Orders that the API last sent; None before the first."""
     pause_s: float = 0.0
     """Seconds that the API last wanted between two heartbeats."""
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -204,8 +217,9 @@ class Agent:
         time."""
         heartbeat = self.heartbeat(seen, observed)
         sent_at = boot_s()
+        known = self.known
         try:
-            orders, self.pause_s = self.client.heartbeat(heartbeat)
+            answer = self.client.heartbeat(heartbeat, mark=known.mark if known else "")
         except Unreachable as error:
             if not self.is_cut_off:
                 log.warning("api_unreachable", error=str(error)[:300])
@@ -214,12 +228,16 @@ class Agent:
         except RequestRefused as refusal:
             log.error("heartbeat_refused", status=refusal.status, detail=refusal.detail)
             return max(self.poll_s, REFUSED_PAUSE_S)
+        self.pause_s = answer.pause_s
+        if answer.orders is not None:
+            known = self.known = KnownOrders(answer.orders, answer.mark, sent_at)
+        assert known is not None, "a mark was sent"
         if self.is_cut_off:
             self.is_cut_off = False
             log.info("api_is_back")
             self.api_is_back()
-        self.follow(seen, orders, sent_at=sent_at)
-        self.actor.fetch_ahead(orders.fetch_ahead, orders.build_ahead)
+        self.follow(seen, known.orders, sent_at=known.asked_at)
+        self.actor.fetch_ahead(known.orders.fetch_ahead, known.orders.build_ahead)
         return max(self.poll_s, self.pause_s)
 
     def heartbeat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> Heartbeat:

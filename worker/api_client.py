@@ -2,9 +2,11 @@
 
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, TypeVar
 
 import httpx2
@@ -13,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from core.base import tracing
 from core.wire.messages import (
     BEAT_AFTER,
+    ORDERS_MARK,
     ArtifactReport,
     CheckpointReport,
     Enrolled,
@@ -36,6 +39,8 @@ from strategies.plan.trust.proof import Proof
 TIMEOUT = httpx2.Timeout(15.0, connect=3.0)
 FILE_TIMEOUT = httpx2.Timeout(120.0, connect=3.0)
 CHUNK_BYTES = 1 << 20
+NO_CONTENT = 204
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 TEMPORARY = (408, 425, 429)
 LONGEST_PAUSE_S = 60.0  # a pause that the API asks for; a proxy may have garbled its header
 
@@ -63,6 +68,18 @@ class DamagedFile(Exception):
     """File that arrived with other bytes than its hash says."""
 
 
+@dataclass(frozen=True)
+class HeartbeatAnswer:
+    """Answer of the API to a heartbeat."""
+
+    orders: Orders | None
+    """All orders; None: those that the mark in the heartbeat names."""
+    mark: str
+    """Text that names these orders in the next heartbeat; empty if the API gives none."""
+    pause_s: float
+    """Seconds until the API wants the next heartbeat."""
+
+
 class ApiClient:
     """Client of the node protocol; one per thread. Raises Unreachable and RequestRefused."""
 
@@ -79,11 +96,16 @@ class ApiClient:
     def enrol(self, enrolment: Enrolment) -> Enrolled:
         return self._post("/v1/node/enrol", enrolment, Enrolled)
 
-    def heartbeat(self, heartbeat: Heartbeat) -> tuple[Orders, float]:
-        """Return the API's orders, and the seconds until it wants the next heartbeat."""
+    def heartbeat(self, heartbeat: Heartbeat, mark: str = "") -> HeartbeatAnswer:
+        """Report what the node observes. `mark` is that of the orders that it has, if any."""
         path = "/v1/node/heartbeat"
-        answer = self._send("POST", path, heartbeat)
-        return _read(path, answer, Orders), _pause_s(answer)
+        answer = self._send("POST", path, heartbeat, {ORDERS_MARK: mark} if mark else {})
+        is_same = mark and answer.status_code == NO_CONTENT
+        return HeartbeatAnswer(
+            orders=None if is_same else _read(path, answer, Orders),
+            mark=answer.headers.get(ORDERS_MARK, ""),
+            pause_s=_pause_s(answer),
+        )
 
     def get_secrets(self, job_id: str, epoch: int) -> Secrets:
         """Return the secrets of a script in a live attempt of this node."""
@@ -170,12 +192,14 @@ class ApiClient:
     def _post(self, path: str, message: BaseModel, kind: type[Answer]) -> Answer:
         return _read(path, self._send("POST", path, message), kind)
 
-    def _send(self, method: str, path: str, message: BaseModel) -> httpx2.Response:
+    def _send(
+        self, method: str, path: str, message: BaseModel, headers: Mapping[str, str] = NO_HEADERS
+    ) -> httpx2.Response:
         return self._request(
             method,
             path,
             content=message.model_dump_json().encode(),
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **headers},
         )
 
     def _request(self, method: str, path: str, **options: object) -> httpx2.Response:

@@ -86,7 +86,9 @@ class Limit:
 # With 300 clients that only read, in a process that two cores share with all else, a booking took
 # 0.2 s at two reads at once, 0.3 s at four, and 11 s without lanes; readers got as much done.
 LIMITS = {
-    LaneKind.HEARTBEATS: Limit(2, 256, 20.0),  # not behind the metrics and logs of every node
+    # Not behind the metrics and logs of every node. Most wait for one look at all of them, and hold
+    # no thread; those that are taken in whole have two places (`api.nodes.routes_heartbeat`).
+    LaneKind.HEARTBEATS: Limit(16, 512, 20.0),
     LaneKind.NODES: Limit(2, 256, 20.0),
     LaneKind.METRICS: Limit(16, 256, 20.0),  # written together: they wait, and hold no thread
     LaneKind.NODE_FILES: Limit(16, 64, 30.0),

@@ -93,7 +93,12 @@ def orders_for(
     """Return the full desired set of a node's attempts, the attempts that it may wipe, and the
     inputs to fetch ahead. `quota` is that of every person's workspace."""
     rows = session.execute(DESIRED, {"node_id": node_id}).all()
-    wanted = [_order(session, job, attempt, part, quota, now=now) for attempt, job, part in rows]
+    has_workbench = any("workbench" in job.spec for _, job, _ in rows)
+    idle_after_s = _idle_after_s(session, node_id) if has_workbench else None
+    wanted = [
+        _order(session, job, attempt, part, quota, idle_after_s, now=now)
+        for attempt, job, part in rows
+    ]
     ahead = wanted_ahead(session, node_id, now=now)
     return Orders(
         attempts=[one for one in wanted if isinstance(one, Order)],
@@ -133,6 +138,7 @@ def _order(
     attempt: Attempt,
     part: AttemptPart,
     quota: Quota,
+    idle_after_s: int | None,
     *,
     now: datetime,
 ) -> Order | Unread:
@@ -167,7 +173,7 @@ def _order(
         workspace=workspace_order(session, job, attempt, part, quota),
         network=network_of(session, job, spec, session.get_one(Node, part.node_id)),
         hold_on_failure_s=spec.hold_on_failure if isinstance(spec, ScriptJobSpec) else None,
-        idle_after_s=_idle_after_s(session, part) if isinstance(spec, WorkbenchJobSpec) else None,
+        idle_after_s=idle_after_s if isinstance(spec, WorkbenchJobSpec) else None,
         resume=_resume(session, attempt),
         deadlines=until,
         stop=stop,
@@ -204,9 +210,9 @@ def is_beside_host(session: Session, job: Job, attempt: Attempt) -> bool:
     return found is not None
 
 
-def _idle_after_s(session: Session, part: AttemptPart) -> int | None:
-    """Return the seconds after which a workbench on this node is idle, by the node's policy."""
-    node = session.get_one(Node, part.node_id)
+def _idle_after_s(session: Session, node_id: str) -> int | None:
+    """Return the seconds after which workbenches on a node are idle, by the node's policy."""
+    node = session.get_one(Node, node_id)
     ref = NodeRef(node.id, node.name, node.class_name, node.slots)
     after_min = policy_of(ref, active_policies(session)).scheduling.idle_after_min
     return None if after_min is None else 60 * after_min

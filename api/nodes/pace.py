@@ -34,17 +34,17 @@ class NodeCount:
         self._clock = clock
         self._lock = threading.Lock()
         self._counted_at: float | None = None
-        self._number = 0
+        self.number = 0
+        """As of the last count."""
 
-    def get(self, database: Database) -> int:
-        """Return the number, as of a short while ago."""
+    def look(self, database: Database) -> None:
+        """Count the nodes, if the last count is too old and nobody else counts them now."""
         now = self._clock()
         with self._lock:
             at = self._counted_at
             if at is not None and now - at < COUNTED_EVERY_S:
-                return self._number
+                return
             self._counted_at = now  # the others take the last number meanwhile
         query = select(func.count()).where(Node.state != NodeState.RETIRED)
         with database.read() as session:
-            self._number = int(session.scalar(query) or 0)
-        return self._number
+            self.number = int(session.scalar(query) or 0)

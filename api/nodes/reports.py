@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from api.nodes import enrolment, heartbeat
 from api.nodes.fencing import FencedAttempt, fence
+from api.nodes.order_marks import good_until, read_bases
 from api.nodes.orders import orders_for
 from api.records import log_store, metric_store
 from api.web.bells import Bells
@@ -42,21 +44,36 @@ def enrol(session: Session, bells: Bells, message: Enrolment) -> Enrolled:
     return enrolment.enrol(session, message, now=utc_now())
 
 
+class Taken(NamedTuple):
+    """Consequences of a heartbeat that was taken in."""
+
+    finished: Sequence[tuple[str, str]]
+    """(job id, attempt id) of the attempts that are kept by now."""
+    orders: Orders
+    mark: str
+    """Mark of the orders; empty if they follow from more than a mark covers."""
+
+
 def beat(
     session: Session,
     bells: Bells,
     message: Heartbeat,
     node: NodeIdentity,
     *,
+    token_sha256: str,
     quota: Quota,
     now: datetime,
-) -> tuple[Sequence[tuple[str, str]], Orders]:
-    """Take in the state of a node; return (job id, attempt id) of the attempts that are kept by
-    now, and the orders for the node."""
+) -> Taken:
+    """Take in the state of a node; return the orders for it."""
     finished = heartbeat.newly_kept(session, node.id, message)
     heartbeat.take_in(session, node, message, now=now, bells=bells)
     session.flush()
-    return finished, orders_for(session, node.id, message.attempts, quota=quota, now=now)
+    # Before the orders: what is written meanwhile, they may have and the mark must not.
+    basis = read_bases(session, [token_sha256], now=now).get(token_sha256)
+    orders = orders_for(session, node.id, message.attempts, quota=quota, now=now)
+    is_settled = basis is not None and not orders.unread and basis.is_settled(message)
+    mark = basis.mark(message, quota, until=good_until(now)) if basis and is_settled else ""
+    return Taken(finished, orders, mark)
 
 
 def merge_curve(session: Session, _: Bells, job_id: str, attempt_id: str) -> None:

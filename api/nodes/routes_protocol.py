@@ -1,25 +1,22 @@
 """/v1/node: messages between nodes and the platform (`core.wire.messages`).
 
-Every message about an attempt is fenced (`api.nodes.fencing`). Metrics: `api.nodes.routes_metrics`.
+Every message about an attempt is fenced (`api.nodes.fencing`). Heartbeats:
+`api.nodes.routes_heartbeat`; metrics: `api.nodes.routes_metrics`.
 """
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from api.nodes import proofs, reports
-from api.nodes.pace import NodeCount, pause_s
 from api.web.auth import NodeOnly, Public
 from api.web.process import ProcessDep
 from core.base.clock import utc_now
 from core.wire.messages import (
-    BEAT_AFTER,
     ArtifactReport,
     CheckpointReport,
     Enrolled,
     Enrolment,
-    Heartbeat,
     LogAck,
     LogBatch,
-    Orders,
 )
 from strategies.plan.trust.proof import Proof
 
@@ -30,33 +27,6 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
     """Trade a single-use token for the identity of a node."""
     return process.transact(reports.enrol, message)
-
-
-@router.post(
-    "/heartbeat",
-    response_model=Orders,
-    summary="Report observed attempts and get desired ones",
-)
-def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
-    """Take in the full observed state of the node; return the full desired state.
-
-    The header `Beat-After` says how many seconds after this heartbeat the next one is wanted, if
-    the node has no news.
-    """
-    now = utc_now()
-    finished, orders = process.transact_first(
-        reports.beat, message, node, quota=process.settings.workspace_quota, now=now
-    )
-    for job_id, attempt_id in finished:  # apart: merging a long curve takes a while
-        process.transact(reports.merge_curve, job_id, attempt_id)
-    without = None if orders.unread else {"unread"}
-    number = process.service(NodeCount).get(process.database)
-    wait_s = pause_s(number, process.settings.unreachable_after_s)
-    return Response(
-        orders.model_dump_json(exclude=without),
-        media_type="application/json",
-        headers={BEAT_AFTER: f"{wait_s:.2f}"},
-    )
 
 
 @router.post("/logs", summary="Send output of a rank")

@@ -39,6 +39,10 @@ RelativePath = Annotated[
 BEAT_AFTER = "Beat-After"
 """Header of the answer to a heartbeat: seconds until the API wants the next one. It is no field of
 `Orders`, because older workers refuse unknown fields."""
+ORDERS_MARK = "Orders-Mark"
+"""Header of the answer to a heartbeat: text for all that the orders follow from. The node sends it
+back with its next heartbeat, and gets 204, without a body, if its orders are still the same. Older
+workers send none, older APIs give none."""
 ADAPTER = r"[A-Za-z0-9_]+(:[0-9]+)?"  # of RDMA, with its port
 
 

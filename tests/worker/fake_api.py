@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from core.wire.messages import (
     BEAT_AFTER,
+    ORDERS_MARK,
     ArtifactReport,
     AttemptRef,
     CheckpointReport,
@@ -66,6 +67,9 @@ class FakeApi:
         self.snapshots: dict[Key, list[SnapshotReport]] = {}
         self.workspace_full = ""
         self.beat_after = ""
+        self.marks = False
+        self.unchanged = 0
+        """Heartbeats that were answered with 204."""
         self.enrolments: list[Enrolment] = []
         self.down = False
         self.lose_answers = False
@@ -97,6 +101,13 @@ class FakeApi:
                 left = deadline - time.monotonic()
                 assert left > 0, f"waited {within_s} s in vain; last: {self.last()}"
                 self.changed.wait(min(left, 0.1))
+
+    def mark(self) -> str:
+        """The mark of the orders; empty if marks are not given, or an attempt has exited."""
+        last = self.last()
+        if not self.marks or last is None or any(one.exit for one in last.attempts):
+            return ""
+        return hashlib.sha256(repr([self.orders, self.forget, self.ahead]).encode()).hexdigest()
 
     def last(self) -> Heartbeat | None:
         return self.heartbeats[-1] if self.heartbeats else None
@@ -261,11 +272,18 @@ class FakeApi:
                     status, content = 401, b'{"code": "unauthenticated", "detail": "who?"}'
                 else:
                     status, content = api.answer(self.command, self.path, body)
+                mark = api.mark() if self.path == "/v1/node/heartbeat" else ""
+                if mark and self.headers.get(ORDERS_MARK) == mark:
+                    status, content = 204, b""
+                    api.unchanged += 1
                 if api.down or (api.lose_answers and self.path != "/v1/node/heartbeat"):
                     self.close_connection = True
                     return
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
+                if status != 204:
+                    self.send_header("Content-Length", str(len(content)))
+                if mark:
+                    self.send_header(ORDERS_MARK, mark)
                 if api.beat_after and self.path == "/v1/node/heartbeat":
                     self.send_header(BEAT_AFTER, api.beat_after)
                 self.end_headers()

@@ -4,11 +4,14 @@ import json
 import time
 from collections.abc import Callable
 
+import pytest
 import redis
 from celery import Celery
 
+from core.base.clock import boot_s
 from core.states import Outcome
 from core.wire.doorbell import LOOK, broker_url, queue_of
+from core.wire.messages import StopOrder
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 
@@ -42,6 +45,25 @@ def test_answers_that_are_lost_on_the_way_double_nothing(api: FakeApi, node: Nod
     api.wait_for(lambda: (found := api.observed(key)) is not None and found.kept)
     assert api.steps(key) == list(range(1, 101))
     assert api.logs[key, 0, "stdout"] == "rank 0 of 2 begins, ümläut\n"
+
+
+def test_orders_that_are_not_repeated_stand_until_others_come(api: FakeApi, node: Node) -> None:
+    api.marks = True
+    node.behave(step_s=0.02)
+    key = api.order(make_order(steps=10_000, stop_in_s=600.0))
+    node.start()
+    api.wait_for_step(key, 5)
+    seen = api.unchanged
+    api.wait_for(lambda: api.unchanged > seen + 3)
+    schedule = node.attempt(key).schedule()
+    assert schedule is not None
+    assert schedule.stop_at - boot_s() == pytest.approx(600, abs=60)
+    api.wait_for(lambda: api.unchanged > seen + 5)
+    assert node.attempt(key).schedule() == schedule  # it does not move with every look
+    order = api.orders[key]
+    stop = StopOrder(reason=Outcome.CANCELLED, grace_s=5.0)
+    api.orders[key] = order.model_copy(update={"stop": stop})
+    assert api.wait_for_exit(key).outcome is Outcome.CANCELLED
 
 
 def test_a_node_sends_heartbeats_as_slowly_as_the_api_asks_but_news_at_once(

@@ -41,9 +41,12 @@ def test_the_answer_to_a_heartbeat_says_when_the_next_one_is_wanted(
 def test_nodes_are_counted_again_after_a_while_and_retired_ones_are_not(world: World) -> None:
     now = [0.0]
     number = NodeCount(clock=lambda: now[0])
-    assert number.get(world.database) == 1
+    number.look(world.database)
+    assert number.number == 1
     with world.database.write() as session:
         session.query(Node).one().state = NodeState.RETIRED
-    assert number.get(world.database) == 1
+    number.look(world.database)
+    assert number.number == 1
     now[0] += pace.COUNTED_EVERY_S
-    assert number.get(world.database) == 0
+    number.look(world.database)
+    assert number.number == 0
