@@ -1,6 +1,6 @@
 """The right to read: what belongs to a person may be read by those with whom it is shared.
 
-Every route that reads a dataset, model, tokenizer, agenda, study or report asks `may_read`. To
+Every route that reads a dataset, model, tokenizer, job, agenda, study or report asks `may_read`. To
 change or delete a thing is left to its owner: sharing never gives more than reading.
 """
 
@@ -10,11 +10,12 @@ from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.base import ids
+from core.tables.jobs import Job
 from core.tables.kinds import AudienceKind, SharedKind
 from core.tables.people import Lab, Membership
 from core.tables.sharing import Share
 
-FOR_STAFF = frozenset({SharedKind.AGENDA, SharedKind.STUDY, SharedKind.REPORT})
+FOR_STAFF = frozenset({SharedKind.JOB, SharedKind.AGENDA, SharedKind.STUDY, SharedKind.REPORT})
 """Kinds that staff may read of everybody; files of others are private to them too."""
 
 
@@ -57,6 +58,17 @@ def may_read(
         or_(mine, of_group, Share.audience == AudienceKind.EVERYBODY),
     )
     return or_(owner_id == reader.id, shared)
+
+
+def find_readable_job(
+    session: Session, job_id: str, user_id: str, *, is_staff: bool = False
+) -> Job | None:
+    """Return a job that a person may read: their own, one shared with them, as staff any."""
+    job = session.get(Job, job_id)
+    if job is None or job.user_id == user_id or is_staff:
+        return job
+    shared = may_read(reader_of(session, user_id), SharedKind.JOB, Job.user_id, Job.id)
+    return session.scalar(select(Job).where(Job.id == job_id, shared))
 
 
 def pass_on(session: Session, kind: SharedKind, old_id: str, new_id: str) -> None:

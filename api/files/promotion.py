@@ -19,6 +19,7 @@ from api.web.identity import Person
 from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, NotFound
+from core.sharing import find_readable_job
 from core.tables.files import Artifact, Checkpoint, Model, StoredFile
 from core.tables.jobs import Job
 from core.wire.messages import FileRef
@@ -37,7 +38,8 @@ def promote(
 ) -> ModelView:
     """Insert a model made of a checkpoint's files, once for each key.
 
-    Raises NotFound for a job that is not the person's, BadRequest if the checkpoint is not a model.
+    Raises NotFound for a job that the person may not read, BadRequest if the checkpoint is not a
+    model.
     """
     model_id = sent.begin(session)
     if model_id is None:
@@ -112,9 +114,9 @@ def model_files(checkpoint: Checkpoint) -> Mapping[str, FileRef]:
 
 
 def _checkpoint(session: Session, asked: NewPromotion, person: Person) -> Checkpoint:
-    job = session.get(Job, asked.job)
-    if job is None or job.user_id != person.id:
-        raise NotFound(f"You have no job {asked.job!r}.", param="job")
+    job = find_readable_job(session, asked.job, person.id)
+    if job is None:
+        raise NotFound(f"You have no job {asked.job!r}, and none is shared with you.", param="job")
     kept = session.scalars(
         select(Checkpoint)
         .where(Checkpoint.job_id == job.id, Checkpoint.deleted_at.is_(None))

@@ -21,7 +21,7 @@ from api.web.schemas import Page
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict, NotFound
 from core.base.ids import IdKind, new_id
-from core.sharing import end_sharing
+from core.sharing import end_sharing, find_readable_job
 from core.tables.files import Artifact, StoredFile, Tokenizer
 from core.tables.jobs import Job
 from core.tables.kinds import SharedKind
@@ -93,9 +93,11 @@ def take_from_job(
     """
     made = sent.begin(session)
     if made is None:
-        job = session.get(Job, asked.job)
-        if job is None or job.user_id != person.id:
-            raise NotFound(f"You have no job {asked.job!r}.", param="job")
+        job = find_readable_job(session, asked.job, person.id)
+        if job is None:
+            raise NotFound(
+                f"You have no job {asked.job!r}, and none is shared with you.", param="job"
+            )
         files = _of_job(session, job)
         store = process.service(Store)
         size = vocabulary_size({name: store.open_path(file.sha256) for name, file in files.items()})

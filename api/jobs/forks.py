@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from core.base.clock import utc_now
 from core.base.errors import BadRequest
 from core.base.ids import IdKind, new_id
+from core.sharing import find_readable_job
 from core.spec.spec import Fork, JobSpec, stored_spec
 from core.tables.files import Checkpoint, StoredFile
 from core.tables.jobs import Job
@@ -22,14 +23,16 @@ BEFORE_ALL = 0  # epoch: attempts are numbered from 1 on
 def find_fork(session: Session, spec: JobSpec, *, user_id: str) -> Checkpoint | None:
     """Return the checkpoint that the spec starts from; None if it starts anew.
 
-    Raises BadRequest if the user has no such checkpoint, or if it belongs to another model.
+    Raises BadRequest if the user may read no such checkpoint, or if it belongs to another model.
     """
     wanted = spec.start_from
     if wanted is None:
         return None
-    job = session.get(Job, wanted.job)
-    if job is None or job.user_id != user_id:
-        raise _refusal("job", "unknown_job", f"you have no job {wanted.job}.")
+    job = find_readable_job(session, wanted.job, user_id)
+    if job is None:
+        raise _refusal(
+            "job", "unknown_job", f"you have no job {wanted.job}, and none is shared with you."
+        )
     theirs = stored_spec(job.spec)
     if not isinstance(theirs, JobSpec):
         raise _refusal(

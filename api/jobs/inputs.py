@@ -11,6 +11,7 @@ from api.files.dataset_files import files_of
 from api.files.owned import Owned, find_readable, reference
 from api.jobs.schemas import JobInputView
 from core.base.errors import BadRequest
+from core.sharing import find_readable_job
 from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
 from core.spec.spec import JobSpec, ProgramJobSpec
 from core.tables.files import Checkpoint, Dataset, Model
@@ -161,9 +162,13 @@ def _model(session: Session, one: Input, param: str, user_id: str) -> ResolvedIn
 
 def _checkpoint(session: Session, one: Input, param: str, user_id: str) -> ResolvedInput:
     job_id, _, step = one.source.partition("/step-")
-    job = session.get(Job, job_id)
-    if job is None or job.user_id != user_id:
-        raise BadRequest(f"{param}: you have no job {job_id}.", code="unknown_job", param=param)
+    job = find_readable_job(session, job_id, user_id)
+    if job is None:
+        raise BadRequest(
+            f"{param}: you have no job {job_id}, and none is shared with you.",
+            code="unknown_job",
+            param=param,
+        )
     kept = session.scalars(
         select(Checkpoint)
         .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))

@@ -20,6 +20,7 @@ from core.base.errors import Conflict, NotFound
 from core.jobs.attempts import limited_to
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
+from core.sharing import find_readable_job
 from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan, stored_plan, stored_spec
 from core.states import LIVE_ATTEMPT
 from core.tables.agendas import AgendaJob
@@ -189,25 +190,29 @@ def _with_unread(reason: str) -> str:
 
 
 def find_job(session: Session, job_id: str, person: Person) -> Job:
-    """Return a job that `person` may see. Somebody else's job is NotFound, except for staff."""
-    job = session.get(Job, job_id)
-    if job is None or not (job.user_id == person.id or person.is_staff):
+    """Return a job that `person` may read. Raises NotFound."""
+    job = find_readable_job(session, job_id, person.id, is_staff=person.is_staff)
+    if job is None:
         raise NotFound(f"You have no job {job_id!r}.")
     return job
 
 
 def find_job_locked(session: Session, job_id: str, person: Person) -> Job:
-    """Return the same as `find_job`, with the job's row locked: nobody else writes about this job
-    until the commit."""
+    """Return a job that `person` may steer, their own or as staff any, with its row locked: nobody
+    else writes about this job until the commit. Raises NotFound."""
     session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
-    return find_job(session, job_id, person)
+    job = find_job(session, job_id, person)
+    if not (job.user_id == person.id or person.is_staff):
+        raise NotFound(f"{job.name} is shared with you to read. Its owner steers it.")
+    return job
 
 
 def show_job(session: Session, job_id: str, person: Person) -> JobView:
-    """Return the view of a job that `person` may see."""
+    """Return the view of a job that `person` may read. Raises NotFound."""
     row = session.execute(JOB_WITH_CONTEXT, {"job_id": job_id}).one_or_none()
-    if row is None or not (row[0].user_id == person.id or person.is_staff):
-        raise NotFound(f"You have no job {job_id!r}.")
+    if row is None or row[0].user_id != person.id:
+        find_job(session, job_id, person)
+    assert row is not None
     return job_views(session, [row])[0]
 
 

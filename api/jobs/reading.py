@@ -1,5 +1,5 @@
-"""Audit of reading: staff may read files and logs of other people's jobs, which the audit log
-records."""
+"""Audit of reading: staff, and readers of a shared job, may read files and logs of other people's
+jobs, which the audit log records."""
 
 from datetime import timedelta
 

@@ -32,7 +32,7 @@ from api.jobs.submission import (
 from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, keyed
 from api.web.identity import Person
-from api.web.owners import Whose, of_whom
+from api.web.owners import Whose, listed, of_whom
 from api.web.paging import cut
 from api.web.process import Process, ProcessDep
 from api.web.schemas import EventView, Page
@@ -44,6 +44,7 @@ from core.leases.adjacent import stopped_with
 from core.spec.spec import ProgramJobSpec
 from core.states import JobState
 from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.kinds import SharedKind
 from core.tables.leases import Lease
 from core.tables.people import User
 from core.workspaces import writers
@@ -96,13 +97,15 @@ def list_jobs(
         PlainText | None, Query(description="Only jobs that name this lease or have run in it.")
     ] = None,
     user: Whose = None,
+    shared: Annotated[
+        bool, Query(description="Only jobs of others that they share with you.")
+    ] = False,
     order: JobOrder = JobOrder.NEWEST,
     limit: Limit = 50,
     after: After = None,
 ) -> Page[JobView]:
     """List your jobs, newest first or in another order."""
     query = in_order(JOBS_WITH_CONTEXT, order, after=after)
-    query = query.where(of_whom(Job.user_id, user, person))
     if state:
         query = query.where(Job.state.in_(state))
     if name:
@@ -115,6 +118,11 @@ def list_jobs(
         has_run_in = has_run_in.where(AttemptPart.lease_id == lease)
         query = query.where(or_(Job.lease_id == lease, Job.id.in_(has_run_in)))
     with process.read() as session:
+        if shared:
+            readable = listed(session, SharedKind.JOB, Job.user_id, Job.id, None, person)
+            query = query.where(readable, Job.user_id != person.id)
+        else:
+            query = query.where(of_whom(Job.user_id, user, person))
         rows = cut(session, query, limit=limit)
         data = job_views(session, rows)
     return Page[JobView](data=data, has_more=rows.has_more)

@@ -20,7 +20,7 @@ from core.base.ids import IdKind, new_id
 from core.sharing import reader_of
 from core.tables.agendas import Agenda
 from core.tables.files import Dataset, Model, Report, Tokenizer
-from core.tables.jobs import Study
+from core.tables.jobs import Job, Study
 from core.tables.kinds import AudienceKind, SharedKind
 from core.tables.people import Lab, User
 from core.tables.sharing import Share
@@ -49,6 +49,7 @@ THINGS = {
     SharedKind.TEMPLATE: Thing(
         Template.id, Template.name, Template.user_id, Template.deleted_at.is_(None)
     ),
+    SharedKind.JOB: Thing(Job.id, Job.name, Job.user_id, true()),
     SharedKind.AGENDA: Thing(Agenda.id, Agenda.name, Agenda.user_id, true()),
     SharedKind.STUDY: Thing(Study.id, Study.name, Study.user_id, true()),
     SharedKind.REPORT: Thing(

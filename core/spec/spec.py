@@ -145,7 +145,7 @@ class JobTerms(SpecPart):
 
 
 class Fork(SpecPart):
-    """Checkpoint of one of your jobs that another one starts from."""
+    """Checkpoint of a job that another one starts from: of yours, or shared with you."""
 
     job: str = Field(pattern=r"^job_[0-9a-z]{26}$")
     """Job whose checkpoint the training starts from."""
@@ -160,9 +160,9 @@ class JobSpec(TrainSpec, JobTerms):
     """Program that starts the ranks: torchrun, or a warm process that has torch loaded already
     and starts them within a second. auto: the warm one where it can."""
     start_from: Fork | None = Field(default=None, exclude_if=lambda fork: fork is None)
-    """Checkpoint of another job to go on from: weights, state of the optimizer, step and place in
-    the data. Model, precision and tokenizer are those of that job; steps, batch, learning rate,
-    text and layout may be others."""
+    """Checkpoint of another job, yours or shared with you, to go on from: weights, state of the
+    optimizer, step and place in the data. Model, precision and tokenizer are those of that job;
+    steps, batch, learning rate, text and layout may be others."""
 
 
 class ProgramTerms(JobTerms):

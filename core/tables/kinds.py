@@ -25,6 +25,7 @@ class SharedKind(StrEnum):
     MODEL = "model"
     TOKENIZER = "tokenizer"
     TEMPLATE = "template"
+    JOB = "job"
     AGENDA = "agenda"
     STUDY = "study"
     REPORT = "report"

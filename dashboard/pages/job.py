@@ -42,7 +42,8 @@ async def show(viewer: Viewer) -> Response:
 
 async def head(viewer: Viewer) -> Response:
     """Title, state, reason and the buttons that make sense now."""
-    return render("job_head.html", {**_job_context(await _job(viewer)), "refused": None})
+    me, job = await asyncio.gather(viewer.me(), _job(viewer))
+    return render("job_head.html", {**_job_context(job), "me": me, "refused": None})
 
 
 async def events(viewer: Viewer) -> Response:

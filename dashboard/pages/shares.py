@@ -14,6 +14,7 @@ PATHS = {
     "model": "models",
     "tokenizer": "tokenizers",
     "template": "templates",
+    "job": "jobs",
     "agenda": "agendas",
     "study": "studies",
     "report": "reports",

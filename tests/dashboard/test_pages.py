@@ -157,6 +157,19 @@ def test_only_the_buttons_that_do_something_are_there(
     assert set(found) == buttons
 
 
+def test_a_job_that_is_shared_has_no_buttons_for_its_readers(
+    api: FakeApi, page: TestClient
+) -> None:
+    running = job(state=JobState.RUNNING, desired=Desired.RUN)
+    api.show(running)
+    assert 'href="/shares/job/' in page.get(JOB).text
+    api.show(job(state=JobState.RUNNING, desired=Desired.RUN, user="grace"))
+    for path in (JOB, f"{JOB}/head"):
+        text = page.get(path).text
+        assert f'action="{JOB}/' not in text
+        assert "/shares/job/" not in text
+
+
 @pytest.mark.parametrize("action", ["cancel", "pause", "resume", "requeue", "profile", "snapshot"])
 def test_an_action_goes_to_the_api_and_back_to_the_job(
     full: FakeApi, page: TestClient, action: str

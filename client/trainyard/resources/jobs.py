@@ -61,12 +61,14 @@ class Jobs:
         name: str | None = None,
         search: str | None = None,
         user: str | None = None,
+        shared: bool = False,
         limit: int | None = None,
     ) -> Iterator[Job]:
         """Iterate over your jobs, newest first; pages are fetched as they are needed.
 
         `name` selects jobs whose name contains it, `search` also those whose id begins or ends with
         it, and those of an owner. Staff may name another `user`, or `all`.
+        `shared` selects the jobs of others that are shared with you.
         """
         return all_pages(
             self._connection,
@@ -77,6 +79,7 @@ class Jobs:
             name=name,
             search=search,
             user=user,
+            shared="true" if shared else None,
         )
 
     def get(self, job_id: str) -> Job:

@@ -34,6 +34,8 @@ ROOMS = {
     "reports": SharedKind.REPORT,
 }
 PRIVATE = {SharedKind.DATASET, SharedKind.MODEL, SharedKind.TOKENIZER, SharedKind.TEMPLATE}
+KINDS = tuple(ROOMS.values())
+"""All kinds but jobs, of which there are more routes: test_shared_jobs.py."""
 USES = ("/v1/templates/{template_id}/fill", "/v1/templates/{template_id}/start")
 """Routes that change nothing of the thing: whoever may read it may use it."""
 NOTHING_HERE = {404}
@@ -130,8 +132,8 @@ def test_every_route_reads_for_those_who_may_and_writes_for_nobody_else(
     reads = [(path, kind) for _, path, kind in routes_of_things("GET")]
     writes = list(routes_of_things("POST", "PUT", "PATCH", "DELETE"))
     assert len(reads) >= 9  # the rooms' own, previews, rows, streams
-    assert {kind for _, kind in reads} == set(SharedKind)
-    always = {kind: set() if kind in PRIVATE else {"staff", "admin"} for kind in SharedKind}
+    assert {kind for _, kind in reads} == set(KINDS)
+    always = {kind: set() if kind in PRIVATE else {"staff", "admin"} for kind in KINDS}
 
     def expect(more: set[str]) -> None:
         told = readers(callers, ids)
@@ -148,7 +150,7 @@ def test_every_route_reads_for_those_who_may_and_writes_for_nobody_else(
         ({"group": "course"}, {"member of the group"}),
         ({"everybody": True}, set(callers) - {"node", "signed out"}),
     ):
-        made = [share(world, kind, ids[kind], **who) for kind in SharedKind]
+        made = [share(world, kind, ids[kind], **who) for kind in KINDS]
         assert {answer.status_code for answer in made} == {201}, made[0].text
         expect(allowed)
         if "everybody" not in who:
@@ -169,18 +171,18 @@ def test_every_route_reads_for_those_who_may_and_writes_for_nobody_else(
                 continue
             code = status(caller, method, path, ids[kind])
             assert code in REFUSED | NOTHING_HERE, (name, method, path, code)
-        for kind in SharedKind:
+        for kind in KINDS:
             body = {"kind": kind, "thing": ids[kind], "everybody": True}
             assert caller.post("/v1/shares", json=body).status_code in REFUSED | NOTHING_HERE
         for one in shares:
             assert caller.delete(f"/v1/shares/{one}").status_code in REFUSED | NOTHING_HERE
-    assert len(world.ann.get("/v1/shares").json()["data"]) == len(SharedKind)
+    assert len(world.ann.get("/v1/shares").json()["data"]) == len(KINDS)
 
 
 def test_lists_say_whose_and_jobs_name_owner_and_name(world: World, ids: Ids) -> None:
     plain = {"data": {"dataset": "ann/corpus"}}
     assert world.bob.post("/v1/jobs", json=job_spec(**plain)).json()["code"] == "unknown_dataset"
-    for kind in SharedKind:
+    for kind in KINDS:
         assert share(world, kind, ids[kind], person="bob").status_code == 201
     listed = {room: world.bob.get(f"/v1/{room}").json()["data"] for room in ROOMS}
     assert [one["owner"] for one in listed["datasets"]] == [None, None, "ann"]

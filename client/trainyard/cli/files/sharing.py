@@ -19,6 +19,7 @@ class Kind(StrEnum):
     MODEL = "model"
     TOKENIZER = "tokenizer"
     TEMPLATE = "template"
+    JOB = "job"
     AGENDA = "agenda"
     STUDY = "study"
     REPORT = "report"
@@ -52,6 +53,8 @@ def share(
     say(f"{with_whom(made).capitalize()} can read the {kind} {made.name}.")
     if kind in (Kind.DATASET, Kind.MODEL, Kind.TOKENIZER):
         say(f"In jobs of others its name is {owner}/{made.name}.")
+    if kind is Kind.JOB:
+        say(f"They start from its checkpoints by `--start-from {made.thing}/step-N`.")
 
 
 def unshare(

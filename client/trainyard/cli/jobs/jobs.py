@@ -30,12 +30,15 @@ from trainyard.wording import counted, duration, moment, number, steps_text
 def list_jobs(
     state: Annotated[str | None, typer.Option(help="Only in this state, such as running.")] = None,
     name: Annotated[str | None, typer.Option(help="Only with this text in the name.")] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Jobs of others that are shared with you.")
+    ] = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your jobs, newest first."""
     with connect() as client:
-        jobs = list(client.jobs.list(state=state, name=name, limit=limit))
+        jobs = list(client.jobs.list(state=state, name=name, shared=shared, limit=limit))
     print_list(
         jobs,
         ["id", "name", "state", "step", "loss", "submitted", "reason"],
