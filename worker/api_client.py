@@ -30,6 +30,8 @@ from core.wire.messages import (
     MissingQuery,
     Orders,
     Secrets,
+    SharedLook,
+    SharedLookAck,
     SnapshotAck,
     SnapshotReport,
 )
@@ -159,6 +161,10 @@ class ApiClient:
     def report_snapshot(self, report: SnapshotReport) -> SnapshotAck:
         """Have a snapshot of a workspace kept, whose files are in the store."""
         return self._post("/v1/node/workspaces/snapshots", report, SnapshotAck)
+
+    def report_shared_look(self, look: SharedLook) -> SharedLookAck:
+        """Tell what a workspace in the site's shared folder holds."""
+        return self._post("/v1/node/workspaces/shared", look, SharedLookAck)
 
     def get_file(self, file: FileRef, target: Path) -> None:
         """Fetch a file to `target`, which appears only once its hash is right.

@@ -8,7 +8,14 @@ from api.web.auth import NodeOnly
 from api.web.process import ProcessDep
 from core.base.clock import utc_now
 from core.base.errors import Conflict
-from core.wire.messages import MissingFiles, MissingQuery, SnapshotAck, SnapshotReport
+from core.wire.messages import (
+    MissingFiles,
+    MissingQuery,
+    SharedLook,
+    SharedLookAck,
+    SnapshotAck,
+    SnapshotReport,
+)
 
 router = APIRouter(prefix="/v1/node/workspaces", tags=["node protocol"])
 
@@ -35,6 +42,19 @@ def report_workspace_snapshot(
         message,
         node,
         tree=tree,
+        quota=process.settings.workspace_quota,
+        now=utc_now(),
+    )
+
+
+@router.post("/shared", summary="Report a look at a shared workspace")
+def report_shared_look(message: SharedLook, node: NodeOnly, process: ProcessDep) -> SharedLookAck:
+    """Note what a workspace in the site's shared folder holds, for its owner to see. The answer
+    warns near and beyond the quota."""
+    return process.transact(
+        workspace_reports.take_shared_look,
+        message,
+        node,
         quota=process.settings.workspace_quota,
         now=utc_now(),
     )

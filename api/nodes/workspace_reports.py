@@ -14,11 +14,18 @@ from api.web.identity import NodeIdentity
 from api.web.process import Process
 from core.base.errors import BadRequest, StaleEpoch
 from core.tables.files import StoredFile
-from core.tables.jobs import Job
-from core.tables.kinds import SnapshotOrigin
+from core.tables.jobs import Attempt, Job
+from core.tables.kinds import SnapshotOrigin, WorkspaceAccess
 from core.tables.workspaces import Workspace, WorkspaceSnapshot
 from core.transitions import note
-from core.wire.messages import FileRef, MissingQuery, SnapshotAck, SnapshotReport
+from core.wire.messages import (
+    FileRef,
+    MissingQuery,
+    SharedLook,
+    SharedLookAck,
+    SnapshotAck,
+    SnapshotReport,
+)
 from core.workspaces import writers
 from core.workspaces.quota import Quota
 from core.workspaces.snapshots import add_snapshot
@@ -27,6 +34,7 @@ from core.workspaces.tree import BadTree, Blob, Tree, read_tree
 CHUNK = 500  # hashes in one query
 BEGINNING = 20  # characters that tell a refusal from a warning; the numbers after them change
 NOT_KEPT, NEARLY_FULL = "workspace_not_kept", "workspace_nearly_full"
+OVER = "workspace_over_quota"
 
 
 def missing_files(session: Session, store: Store, query: MissingQuery) -> list[str]:
@@ -94,6 +102,38 @@ def take_snapshot(
     return SnapshotAck(kept=not refused and tree is not None, message=trouble)
 
 
+def take_shared_look(
+    session: Session,
+    bells: Bells,
+    look: SharedLook,
+    node: NodeIdentity,
+    *,
+    quota: Quota,
+    now: datetime,
+) -> SharedLookAck:
+    """Note what a workspace in the site's shared folder holds, and tell its owner near the quota.
+
+    Raises NotFound, StaleEpoch.
+    """
+    fenced = fence(session, node, look.job_id, look.epoch)
+    attempt = session.get_one(Attempt, fenced.attempt_id)
+    if attempt.workspace_access is not WorkspaceAccess.SHARED:
+        raise StaleEpoch(
+            f"Attempt {look.epoch} of {look.job_id} uses no shared workspace.", param="epoch"
+        )
+    owner = session.get_one(Job, look.job_id).user_id
+    workspace = writers.workspace_of(session, owner, now=now)
+    over = quota.why_over(look.use.size, look.use.files)
+    trouble = over or quota.warning(look.use.size, look.use.files)
+    if trouble and trouble[:BEGINNING] != workspace.trouble[:BEGINNING]:
+        _tell(session, look, OVER if over else NEARLY_FULL, trouble, node, now=now)
+    workspace.trouble = trouble
+    workspace.shared = look.use.model_dump(mode="json")
+    workspace.shared_seen_at = now
+    bells.jobs.add(look.job_id)
+    return SharedLookAck(message=trouble)
+
+
 def _keep(
     session: Session, workspace: Workspace, tree: Tree, report: SnapshotReport, *, now: datetime
 ) -> None:
@@ -118,7 +158,7 @@ def _keep(
 
 def _tell(
     session: Session,
-    report: SnapshotReport,
+    report: SnapshotReport | SharedLook,
     kind: str,
     sentence: str,
     node: NodeIdentity,

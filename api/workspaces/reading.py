@@ -10,6 +10,8 @@ from sqlalchemy.orm import Session
 from api.files.store import Store
 from api.web.identity import Person
 from api.workspaces.schemas import (
+    SharedEntryView,
+    SharedUseView,
     WorkspaceEntryView,
     WorkspaceSnapshotView,
     WorkspaceView,
@@ -22,6 +24,7 @@ from core.tables.nodes import Node
 from core.tables.workspaces import Workspace, WorkspaceSnapshot
 from core.workspaces import writers
 from core.workspaces.quota import Quota
+from core.workspaces.shared import SharedUse
 from core.workspaces.tree import Entry, EntryKind, Tree, parent_of, read_tree
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,6 +46,7 @@ def workspace_view(
         writer=None if workspace is None else _writer(session, workspace, now=now),
         trouble="" if workspace is None else workspace.trouble,
         shared_classes=_shared_classes(session),
+        shared=None if workspace is None else _shared(workspace),
     )
 
 
@@ -169,6 +173,19 @@ def _writer(session: Session, workspace: Workspace, *, now: datetime) -> Workspa
     job = session.get_one(Job, holder.job_id)
     return WorkspaceWriterView(
         job=job.id, name=job.name, epoch=holder.epoch, since=holder.assigned_at
+    )
+
+
+def _shared(workspace: Workspace) -> SharedUseView | None:
+    if workspace.shared is None or workspace.shared_seen_at is None:
+        return None
+    use = SharedUse.model_validate(workspace.shared)
+    return SharedUseView(
+        used=use.size,
+        files=use.files,
+        is_whole=use.is_whole,
+        top=[SharedEntryView(**dict(entry)) for entry in use.top],
+        seen_at=workspace.shared_seen_at,
     )
 
 

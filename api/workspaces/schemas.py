@@ -15,6 +15,30 @@ class WorkspaceWriterView(View):
     since: Moment
 
 
+class SharedEntryView(View):
+    """Entry at the top of your folder in the site's shared one, with all that is below it."""
+
+    path: str
+    kind: EntryKind
+    size: int
+    files: int
+    """Number of files, folders and links below it."""
+
+
+class SharedUseView(View):
+    """Use of your folder in the site's shared one, as a node saw it."""
+
+    used: int
+    """Bytes of its files."""
+    files: int
+    """Number of its files, folders and links."""
+    is_whole: bool
+    """False: the look was ended; there is at least so much."""
+    top: list[SharedEntryView]
+    """Entries at its top, the largest first; at most 200."""
+    seen_at: Moment
+
+
 class WorkspaceView(View):
     """State of your workspace, the folder that outlives leases and follows you between nodes."""
 
@@ -32,8 +56,9 @@ class WorkspaceView(View):
     trouble: str
     """Reason why the last look at it was not kept, or that a limit is near. Empty: neither."""
     shared_classes: list[str]
-    """Node classes whose nodes keep workspaces in a folder of the site. What is there is not listed
-    here."""
+    """Node classes whose nodes keep workspaces in a folder of the site."""
+    shared: SharedUseView | None
+    """Use of your folder there, as a program of yours left it last. Null: none has used it."""
 
 
 class WorkspaceEntryView(View):

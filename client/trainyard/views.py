@@ -2275,6 +2275,32 @@ class Share(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedEntry(View):
+    """Entry at the top of your folder in the site's shared one, with all that is below it."""
+
+    path: str
+    kind: str
+    size: int
+    files: int
+    """Number of files, folders and links below it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedUse(View):
+    """Use of your folder in the site's shared one, as a node saw it."""
+
+    used: int
+    """Bytes of its files."""
+    files: int
+    """Number of its files, folders and links."""
+    is_whole: bool
+    """False: the look was ended; there is at least so much."""
+    top: tuple[SharedEntry, ...]
+    """Entries at its top, the largest first; at most 200."""
+    seen_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Start(View):
     """Result of a start: a job or an agenda."""
 
@@ -2597,8 +2623,9 @@ class Workspace(View):
     trouble: str
     """Reason why the last look at it was not kept, or that a limit is near. Empty: neither."""
     shared_classes: tuple[str, ...]
-    """Node classes whose nodes keep workspaces in a folder of the site. What is there is not listed
-    here."""
+    """Node classes whose nodes keep workspaces in a folder of the site."""
+    shared: SharedUse | None
+    """Use of your folder there, as a program of yours left it last. Null: none has used it."""
 
 
 @dataclass(frozen=True, kw_only=True)

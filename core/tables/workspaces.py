@@ -24,6 +24,9 @@ class Workspace(Base):
     """The one attempt that may change it now; others read it."""
     trouble: Mapped[str] = mapped_column(default="", server_default="")
     """Reason why the last look at it was not kept, or that a limit is near, in a sentence."""
+    shared: Mapped[Document | None] = mapped_column(JSON(none_as_null=True))
+    """`core.workspaces.shared.SharedUse`: what a node has seen last in the site's shared folder."""
+    shared_seen_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 
 

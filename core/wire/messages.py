@@ -15,6 +15,7 @@ from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
 from core.spec.workbench import MAX_REQUIREMENTS, Workbench
 from core.states import GpuHealth, Outcome, Phase, Sharing
+from core.workspaces.shared import SharedUse
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.hardware import GpuSpeeds
 from strategies.plan.run_directory import RankMemory, Result
@@ -605,6 +606,21 @@ class SnapshotReport(Message):
     """Number of files that could not be kept."""
     final: bool = False
     """True after the last process: another program may write from now on."""
+
+
+class SharedLook(Message):
+    """A look at a workspace in the site's shared folder, by an attempt that uses it."""
+
+    job_id: str
+    epoch: Epoch
+    use: SharedUse
+
+
+class SharedLookAck(Message):
+    """Answer to a look at a shared workspace."""
+
+    message: str = ""
+    """Warning about its quota; a sentence for its owner."""
 
 
 class SnapshotAck(Message):

@@ -17,16 +17,22 @@ class Quota:
 
     def why_refused(self, size: int, files: int) -> str:
         """Return the reason why so much is not kept; empty if it is."""
-        over = []
-        if size > self.max_bytes:
-            over.append(f"{size_text(size)} of at most {size_text(self.max_bytes)}")
-        if files > self.max_files:
-            over.append(f"{files:,} files and folders of at most {self.max_files:,}")
+        over = self._over(size, files)
         if not over:
             return ""
         return (
             f"The workspace was not kept, because it holds {' and '.join(over)}. The last snapshot "
             "stays. Delete something; the next look keeps it."
+        )
+
+    def why_over(self, size: int, files: int) -> str:
+        """Return the sentence for a shared folder that holds more; empty if it does not."""
+        over = self._over(size, files)
+        if not over:
+            return ""
+        return (
+            f"The workspace holds {' and '.join(over)} in the site's shared folder. Delete "
+            "something: the site may stop it from growing."
         )
 
     def warning(self, size: int, files: int) -> str:
@@ -39,3 +45,11 @@ class Quota:
         if not near:
             return ""
         return f"The workspace is nearly full: {' and '.join(near)}. Above that nothing is kept."
+
+    def _over(self, size: int, files: int) -> list[str]:
+        over = []
+        if size > self.max_bytes:
+            over.append(f"{size_text(size)} of at most {size_text(self.max_bytes)}")
+        if files > self.max_files:
+            over.append(f"{files:,} files and folders of at most {self.max_files:,}")
+        return over

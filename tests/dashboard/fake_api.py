@@ -385,6 +385,7 @@ WORKSPACE = view(
         "writer": None,
         "trouble": "",
         "shared_classes": [],
+        "shared": None,
     },
 )
 DATASET = view(

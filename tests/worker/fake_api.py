@@ -33,6 +33,8 @@ from core.wire.messages import (
     Orders,
     PackagesAhead,
     Secrets,
+    SharedLook,
+    SharedLookAck,
     SnapshotAck,
     SnapshotReport,
 )
@@ -65,6 +67,7 @@ class FakeApi:
         self.checkpoints: dict[tuple[Key, int], list[FileRef]] = {}
         self.artifacts: dict[Key, list[FileRef]] = {}
         self.snapshots: dict[Key, list[SnapshotReport]] = {}
+        self.shared_looks: list[SharedLook] = []
         self.workspace_full = ""
         self.beat_after = ""
         self.marks = False
@@ -204,6 +207,10 @@ class FakeApi:
             query = MissingQuery.model_validate_json(body)
             missing = [sha256 for sha256 in query.files if sha256 not in self.files]
             return 200, MissingFiles(files=missing).model_dump_json().encode()
+        if path == "/v1/node/workspaces/shared":
+            look = SharedLook.model_validate_json(body)
+            self.shared_looks.append(look)
+            return 200, SharedLookAck().model_dump_json().encode()
         if path == "/v1/node/workspaces/snapshots":
             return self._snapshot(SnapshotReport.model_validate_json(body))
         return self._file(method, path.rpartition("/")[2], body)

@@ -386,3 +386,31 @@ def test_a_shared_folder_is_bound_as_it_is_and_nobody_sees_the_other_ones(
     said = api.wait_for(lambda: text if "kept" in (text := output_of(api, "job_p")) else None)
     assert "[False, False]" in said
     assert not api.snapshots
+
+
+def test_a_shared_folder_follows_its_owner_to_another_node_and_its_use_is_told(
+    api: FakeApi, node: Node, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").mkdir(mode=0o711)
+    settings = {"TRAINYARD_WORKSPACES": str(tmp_path / "shared"), **OFTEN}
+    node.start(**settings)
+    key = api.order(script_order(api, WRITES, workspace=workspace(access="shared")))
+    assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
+    api.wait_for(lambda: (seen := api.observed(key)) is not None and seen.kept)
+    api.conclude(key)
+    node.stop()
+    other = Node(tmp_path / "other", api)
+    try:
+        other.start(**settings)
+        order = script_order(api, WRITES, job="job_b", workspace=workspace(access="shared"))
+        second = api.order(order)
+        assert api.wait_for_exit(second).outcome is Outcome.SUCCEEDED
+        api.wait_for(lambda: (seen := api.observed(second)) is not None and seen.kept)
+    finally:
+        other.close()
+    assert (tmp_path / "shared" / "user_01abc" / "deep er" / ".count").read_text() == "2"
+    last = [look for look in api.shared_looks if look.job_id == "job_b"][-1]
+    assert (last.use.size, last.use.files, last.use.is_whole) == (5, 3, True)
+    told = [(one.path, one.kind, one.size, one.files) for one in last.use.top]
+    assert told == [("données.txt", "file", 4, 0), ("deep er", "folder", 1, 1)]
+    assert not api.snapshots

@@ -23,14 +23,17 @@ def place_workspace(
     Raises CannotStart, and OSError of the disk.
     """
     files = WorkspaceFiles(attempt)
+    mount = _shared_folder(order, host) if order.access == "shared" else None
     state = WorkspaceState(
         access=order.access,
+        shared_folder="" if mount is None else mount.folder,
         max_bytes=order.max_bytes,
         max_files=order.max_files,
-        is_kept=order.access != "write",
+        is_kept=order.access == "read",
     )
-    if order.access == "shared":
-        return _shared_folder(order, host)
+    if mount is not None:
+        files.write_state(state)
+        return mount
     empty_folder(files.folder).chmod(0o755)
     files.look_file.unlink(missing_ok=True)
     _restore(files, order, fetcher)

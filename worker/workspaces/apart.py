@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from core.process.parent_death import die_with_parent
 from core.workspaces.quota import Quota
+from core.workspaces.shared import SharedUse, shared_use
 from core.workspaces.tree import BadTree, Blob, Tree, read_tree, tree_bytes
 from strategies.plan.run_directory import write_atomically
 from worker.workspaces.packing import Known, Stat, draft, empty_folder
@@ -57,7 +58,17 @@ class Looking(_Task):
     max_files: int
 
 
-ANY_TASK: TypeAdapter[Restoring | Looking] = TypeAdapter(Restoring | Looking)
+class Summing(BaseModel):
+    """Task: sum up what a workspace in the site's shared folder holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    root: Path
+    max_entries: int
+
+
+AnyTask = Restoring | Looking | Summing
+ANY_TASK: TypeAdapter[AnyTask] = TypeAdapter(AnyTask)
 
 
 class Found(BaseModel):
@@ -95,7 +106,12 @@ def look_apart(task: Looking) -> Found:
     return Found.model_validate_json(_run(task))
 
 
-def _run(task: Restoring | Looking) -> bytes:
+def sum_up_apart(task: Summing) -> SharedUse:
+    """Carry out the task. Raises OSError if the process fails."""
+    return SharedUse.model_validate_json(_run(task))
+
+
+def _run(task: AnyTask) -> bytes:
     done = subprocess.run(
         [sys.executable, "-m", "worker.workspaces.apart"],
         input=task.model_dump_json().encode(),
@@ -117,6 +133,8 @@ def main() -> int:
     try:
         if isinstance(task, Restoring):
             carry_out_restoring(task)
+        elif isinstance(task, Summing):
+            sys.stdout.write(carry_out_summing(task))
         else:
             sys.stdout.write(carry_out_looking(task))
     except (BadTree, BadContent) as error:
@@ -158,6 +176,13 @@ def carry_out_looking(task: Looking) -> str:
     return Found(
         size=size, files=files, left_out=look.left_out, num_left_out=look.num_left_out, **found
     ).model_dump_json()
+
+
+def carry_out_summing(task: Summing) -> str:
+    """Look, and return `SharedUse` as JSON."""
+    look = look_at(task.root, max_entries=task.max_entries)
+    seen = ((entry.path, entry.kind, entry.size) for entry in look.entries)
+    return shared_use(seen, is_whole=look.is_whole).model_dump_json()
 
 
 def _read_look(path: Path) -> Known:

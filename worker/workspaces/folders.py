@@ -31,6 +31,8 @@ class WorkspaceState(StateFile):
     """Content of workspace.json."""
 
     access: Literal["write", "read", "shared"]
+    shared_folder: str = ""
+    """The person's folder in the site's shared one; empty: the workspace is the attempt's own."""
     max_bytes: int
     max_files: int
     is_kept: bool = False

@@ -1,4 +1,5 @@
 """Keeper of workspaces: brings what programs change to the store, at a period and at the end.
+What lies in the site's shared folder is not brought: only its amount is told.
 
 A snapshot counts once all of its contents are in the store and the API has named them: a crash
 anywhere leaves the last whole one. Between, nothing is lost but time: the next worker looks again.
@@ -14,11 +15,11 @@ from pathlib import Path
 import structlog
 
 from core.base.clock import boot_s
-from core.wire.messages import MissingQuery, SnapshotAck, SnapshotReport, StoredBlob
+from core.wire.messages import MissingQuery, SharedLook, SnapshotAck, SnapshotReport, StoredBlob
 from core.workspaces.tree import Blob
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder
-from worker.workspaces.apart import Found, Looking, look_apart
+from worker.workspaces.apart import Found, Looking, Summing, look_apart, sum_up_apart
 from worker.workspaces.folders import WorkspaceFiles, WorkspaceState
 
 TICK_S = 0.5
@@ -93,12 +94,15 @@ class WorkspaceKeeper:
         except RequestRefused as refusal:
             log.warning("workspace_refused", attempt=attempt.path.name, detail=str(refusal)[:300])
             if refusal.is_final:  # another program writes by now, or the job is gone
-                self._say(files, pace, f"The workspace was not kept: {refusal.detail}")
+                if not state.shared_folder:
+                    self._say(files, pace, f"The workspace was not kept: {refusal.detail}")
                 self._end(files, state)
             pace.failures += 1
             pace.next_at = time.monotonic() + LONGEST_PAUSE_S
         except OSError as error:
             log.warning("disk_error", attempt=attempt.path.name, error=str(error))
+            if is_over and state.shared_folder:  # it stays where it is: nothing waits for a look
+                self._end(files, state)
             pace.failures += 1
             pace.next_at = time.monotonic() + LONGEST_PAUSE_S
         return True
@@ -111,6 +115,11 @@ class WorkspaceKeeper:
     def _take(
         self, files: WorkspaceFiles, state: WorkspaceState, pace: Pace, *, final: bool
     ) -> None:
+        if state.shared_folder:
+            self._tell_use(files, state, pace)
+            if final:
+                self._end(files, state)
+            return
         found = look_apart(
             Looking(
                 root=files.folder,
@@ -147,6 +156,14 @@ class WorkspaceKeeper:
             )
         if final:
             self._end(files, state)
+
+    def _tell_use(self, files: WorkspaceFiles, state: WorkspaceState, pace: Pace) -> None:
+        """Tell what the person's folder in the site's shared one holds."""
+        key = files.attempt.key
+        folder = Path(state.shared_folder)
+        use = sum_up_apart(Summing(root=folder, max_entries=state.max_files))
+        look = SharedLook(job_id=key.job_id, epoch=key.epoch, use=use)
+        self._say(files, pace, self.client.report_shared_look(look).message)
 
     def _bring(self, files: WorkspaceFiles, found: Found, tree: Blob) -> None:
         """Bring what the store lacks, the tree last."""

@@ -16,6 +16,7 @@ from core.jobs.attempts import end_part
 from core.jobs.gang_exit import PartEnd
 from core.tables.files import StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Job
+from core.tables.kinds import WorkspaceAccess
 from core.tables.workspaces import Workspace, WorkspaceSnapshot
 from core.workspaces.snapshots import KEPT, KEPT_FOR, prune
 from core.workspaces.tree import Entry, EntryKind, tree_bytes, tree_of
@@ -207,6 +208,44 @@ def test_a_snapshot_beyond_the_quota_is_refused_with_number_and_limit(world: Wor
     assert world.ann.get(f"/v1/jobs/{job_id}").json()["state"] == "starting"
     again = bring(world, job_id, {"a": b"x"}, final=True).json()
     assert again == {"kept": True, "message": ""}
+
+
+def test_what_a_node_sees_in_a_shared_folder_is_its_owners_to_see_and_warned_about(
+    world: World,
+) -> None:
+    world.process.settings.__dict__.update(workspace_gib=1000 / 2**30, workspace_files=3)
+    job_id, _ = started(world)
+
+    def look(size: int, files: int, *top: tuple[str, str, int, int]) -> Any:
+        named = [dict(zip(("path", "kind", "size", "files"), one, strict=True)) for one in top]
+        use = {"size": size, "files": files, "top": named}
+        return world.node.post(
+            "/v1/node/workspaces/shared", json={"job_id": job_id, "epoch": 1, "use": use}
+        )
+
+    assert look(1, 1).json()["code"] == "stale_epoch"  # it writes to a copy of its own
+    with world.database.write() as session:
+        session.execute(
+            update(Attempt)
+            .where(Attempt.job_id == job_id)
+            .values(workspace_access=WorkspaceAccess.SHARED)
+        )
+    assert world.ann.get("/v1/workspace").json()["shared"] is None
+    assert look(500, 2, ("notes", "folder", 500, 1)).json() == {"message": ""}
+    seen = world.ann.get("/v1/workspace").json()
+    assert (seen["shared"]["used"], seen["shared"]["files"]) == (500, 2)
+    assert seen["shared"]["top"] == [{"path": "notes", "kind": "folder", "size": 500, "files": 1}]
+    assert world.bob.get("/v1/workspace").json()["shared"] is None
+    assert "nearly full" in look(950, 2).json()["message"]
+    over = look(2000, 4).json()["message"]
+    assert over == (
+        "The workspace holds 2.0 KiB of at most 1000 bytes and 4 files and folders of at most 3 in "
+        "the site's shared folder. Delete something: the site may stop it from growing."
+    )
+    assert world.ann.get("/v1/workspace").json()["trouble"] == over
+    assert events(world, job_id)["workspace_over_quota"] == over
+    assert look(1, 1).json() == {"message": ""}
+    assert world.ann.get("/v1/workspace").json()["trouble"] == ""
 
 
 def test_files_are_put_listed_fetched_and_deleted_by_their_owner(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from starlette.testclient import TestClient
 
-from api.workspaces.schemas import WorkspaceWriterView
+from api.workspaces.schemas import SharedEntryView, SharedUseView, WorkspaceWriterView
 from core.workspaces.tree import EntryKind
 from tests.dashboard.fake_api import ENTRY, NOW, SNAPSHOT, WORKSPACE, FakeApi, refusal
 
@@ -28,6 +28,17 @@ def test_it_says_who_writes_and_what_is_wrong(api: FakeApi, page: TestClient) ->
     assert f'<a href="/jobs/{SNAPSHOT.job}"><bdi>gpt-ddp</bdi></a> writes to it' in text
     assert trouble in text
     assert "Nothing here" in text
+
+
+def test_it_shows_what_lies_in_the_sites_folder(api: FakeApi, page: TestClient) -> None:
+    top = [SharedEntryView(path="runs <1>", kind=EntryKind.FOLDER, size=4096, files=12)]
+    shared = SharedUseView(used=4096, files=13, is_whole=False, top=top, seen_at=NOW)
+    update = {"shared": shared, "shared_classes": ["cpu2"]}
+    api.put("/v1/workspace", WORKSPACE.model_copy(update=update))
+    text = page.get("/workspace").text
+    assert "<p>at least 4.0<" in text
+    assert "13 of 100,000 files and folders" in text
+    assert "<bdi>runs &lt;1&gt;</bdi>/" in text
 
 
 def test_a_folder_is_walked_into_and_back(api: FakeApi, page: TestClient) -> None:

@@ -6,11 +6,19 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.group import Lists
-from trainyard.cli.output import AsJson, note, print_answer, print_json, print_list, say
+from trainyard.cli.output import (
+    AsJson,
+    note,
+    print_answer,
+    print_json,
+    print_list,
+    print_table,
+    say,
+)
 from trainyard.cli.session import connect
 from trainyard.cli.transfers import transfer_bar
 from trainyard.errors import BadInput
-from trainyard.views import Workspace, WorkspaceEntry
+from trainyard.views import SharedUse, Workspace, WorkspaceEntry
 from trainyard.wording import counted, moment, size
 
 app = typer.Typer(cls=Lists, help="Your folder that outlives leases.")
@@ -34,11 +42,32 @@ def show(as_json: AsJson = False) -> None:
     say(writer_text(found))
     if found.trouble:
         note(f"Note: {found.trouble}")
-    if found.shared_classes:
+    if found.shared is not None:
+        _show_shared(found, found.shared)
+    elif found.shared_classes:
         note(
-            f"Note: on nodes of {', '.join(found.shared_classes)} it lies in a folder of the site, "
-            "which is not shown here."
+            f"Note: on nodes of {', '.join(found.shared_classes)} it lies in a folder of the site. "
+            "No program of yours has used it there yet."
         )
+
+
+def _show_shared(workspace: Workspace, shared: SharedUse) -> None:
+    least = "" if shared.is_whole else "at least "
+    say("")
+    say(
+        f"In the site's shared folder, seen {moment(shared.seen_at)}: {least}{size(shared.used)} "
+        f"of {size(workspace.max_bytes)}, {shared.files:,} of {workspace.max_files:,} files and "
+        "folders."
+    )
+    print_table(
+        ["path", "size", "below it"],
+        [
+            (f"{one.path}/" if one.kind == "folder" else one.path, size(one.size), f"{one.files:,}")
+            for one in shared.top
+        ],
+        empty="It is empty.",
+        right=["size", "below it"],
+    )
 
 
 @app.command("list")
