@@ -136,6 +136,16 @@ def layout_words(job: Job) -> str:
     return f"{job.plan.strategy}, {ranks}"
 
 
+def dataset_words(job: Job) -> str:
+    """Names of the datasets that a job reads: those of its training, or its inputs."""
+    data = job.spec.get("data")
+    if isinstance(data, Mapping):
+        names = [data.get("dataset")]
+        names += [part.get("dataset") for part in data.get("mixture") or ()]
+        return ", ".join(str(name) for name in names if name)
+    return ", ".join(one.source for one in job.inputs if one.kind == "dataset")
+
+
 def predicted_finish(job: Job, now: datetime) -> datetime | None:
     """Return the end of the training at the present speed; None unless it is running."""
     if job.state != "running" or not job.tokens_per_s or job.step == 0:

@@ -148,6 +148,7 @@ def _job_view(
             "plan": plan if is_read else UnreadPlan(),
             "lease": job.lease_id,
             "cloned_from": job.cloned_from,
+            "tags": job.tags,
             "study": study,
             "agenda": agenda,
             "epoch": job.epoch,

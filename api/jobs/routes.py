@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from anyio import from_thread
 from fastapi import APIRouter, Body, Query, Response
-from sqlalchemy import ColumnElement, false, or_, select
+from sqlalchemy import ColumnElement, Text, cast, false, or_, select
 
 from api.jobs import job_events, steering
 from api.jobs.inputs import fetch_seconds
@@ -22,7 +22,7 @@ from api.jobs.job_views import (
 from api.jobs.plan_cache import PlanCache
 from api.jobs.plan_views import plan_view
 from api.jobs.queueing import plan_new, queue
-from api.jobs.schemas import AttemptView, JobView, PlanView
+from api.jobs.schemas import AttemptView, JobTags, JobView, PlanView
 from api.jobs.spec_body import PLAN_BODY, SpecBody
 from api.jobs.submission import (
     overridden,
@@ -35,7 +35,7 @@ from api.web.identity import Person
 from api.web.owners import Whose, listed, of_whom
 from api.web.paging import cut
 from api.web.process import Process, ProcessDep
-from api.web.schemas import EventView, Page
+from api.web.schemas import AskedMoment, EventView, Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.ids import IdKind
@@ -90,11 +90,18 @@ def list_jobs(
         PlainText | None,
         Query(
             description="Only jobs with this text in their name or at the beginning or end of "
-            "their id, or of this owner."
+            "their id, or with this tag, or of this owner."
         ),
     ] = None,
     lease: Annotated[
         PlainText | None, Query(description="Only jobs that name this lease or have run in it.")
+    ] = None,
+    tag: Annotated[PlainText | None, Query(description="Only jobs with this tag.")] = None,
+    since: Annotated[
+        AskedMoment | None, Query(description="Only jobs submitted at this moment or later.")
+    ] = None,
+    until: Annotated[
+        AskedMoment | None, Query(description="Only jobs submitted before this moment.")
     ] = None,
     user: Whose = None,
     shared: Annotated[
@@ -112,7 +119,13 @@ def list_jobs(
         query = query.where(Job.name.icontains(name, autoescape=True))
     if search:
         part = Job.name.icontains(search, autoescape=True)
-        query = query.where(or_(part, _has_in_id(search), User.name == search))
+        query = query.where(or_(part, _has_in_id(search), _has_tag(search), User.name == search))
+    if tag:
+        query = query.where(_has_tag(tag))
+    if since:
+        query = query.where(Job.created_at >= since)
+    if until:
+        query = query.where(Job.created_at < until)
     if lease:
         has_run_in = select(Attempt.job_id).join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         has_run_in = has_run_in.where(AttemptPart.lease_id == lease)
@@ -126,6 +139,12 @@ def list_jobs(
         rows = cut(session, query, limit=limit)
         data = job_views(session, rows)
     return Page[JobView](data=data, has_more=rows.has_more)
+
+
+def _has_tag(tag: str) -> ColumnElement[bool]:
+    """Return the condition that a job has a tag. Tags hold no quotes, so that one in quotes is
+    found in the list's JSON nowhere else."""
+    return cast(Job.tags, Text).contains(f'"{tag.lower()}"', autoescape=True)
 
 
 def _has_in_id(text: str) -> ColumnElement[bool]:
@@ -142,6 +161,12 @@ def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Respons
     """Return a job: its state with the reason, plan, progress and result."""
     with process.read() as session:
         return answer(show_job(session, job_id, person), 200)
+
+
+@router.put("/{job_id}/tags", summary="Tag a job")
+def tag_job(job_id: PlainText, body: JobTags, person: SignedIn, process: ProcessDep) -> JobView:
+    """Set the tags of a job, in place of those that it has. Its spec stays as it is."""
+    return process.transact(steering.put_tags, job_id, person, body.tags)
 
 
 @router.post("/{job_id}/cancel", summary="Cancel a job")

@@ -6,7 +6,7 @@ from pydantic import Field, computed_field
 
 from api.web.schemas import Body, Moment, View
 from core.spec.inputs import InputKind
-from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan
+from core.spec.spec import AnyJobSpec, AnyPlan, Tags, UnreadPlan
 from core.states import TERMINAL_JOB, AttemptState, Desired, JobState, Outcome
 from core.wire.messages import HostUse
 from strategies.plan.run_directory import RankMemory, Result
@@ -96,6 +96,12 @@ class PlaceView(View):
     """Hosts that a program has reached from this node, or tried to, so far."""
 
 
+class JobTags(Body):
+    """Tags of a job, in place of earlier ones."""
+
+    tags: Tags
+
+
 class JobView(View):
     """A job."""
 
@@ -118,6 +124,8 @@ class JobView(View):
     lease: str | None
     """The booked lease that the job's owner named."""
     cloned_from: str | None
+    tags: list[str] = Field(default_factory=list)
+    """Words to find the job by: those of its spec until they were changed."""
     study: str | None
     """The study that the job belongs to."""
     agenda: str | None

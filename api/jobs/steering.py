@@ -1,5 +1,6 @@
 """Steering of a job by its owner: cancel, pause, or stop and queue it again."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -221,6 +222,19 @@ def release(session: Session, bells: Bells, job_id: str, person: Person) -> JobV
         message = f"{person.name} released the sandbox."
         _ask_node(session, bells, job, attempt, "release", person, message)
         session.flush()
+    return show_job(session, job_id, person)
+
+
+def put_tags(
+    session: Session, bells: Bells, job_id: str, person: Person, tags: Sequence[str]
+) -> JobView:
+    """Set the tags of a job. Raises NotFound."""
+    job = find_job_locked(session, job_id, person)
+    if list(tags) != job.tags:
+        job.tags = list(tags)
+        audit_others(session, job, person, "job.tag")
+        bells.jobs.add(job.id)
+    session.flush()
     return show_job(session, job_id, person)
 
 

@@ -26,9 +26,10 @@ def get_me(person: SignedIn, process: ProcessDep) -> Me:
         return users.show_me(session, person)
 
 
-@router.patch("/me", summary="Change my time zone or password")
+@router.patch("/me", summary="Change my time zone, columns or password")
 def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserView:
-    """Change your zone or password. A new password requires the present one, if there is one.
+    """Change your zone, the columns of your lists of jobs, or your password. A new password
+    requires the present one, if there is one.
 
     A new password signs you out everywhere else: every other session and every other API token
     ends.
@@ -36,6 +37,8 @@ def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserVi
     values: dict[str, object] = {}
     if change.zone is not None:
         values["zone"] = users.checked_zone(change.zone)
+    if change.job_columns is not None:
+        values["job_columns"] = change.job_columns
     if change.password is not None:
         if Scope.ALL not in person.scopes:
             raise MissingScope(Scope.ALL, person.scopes)

@@ -179,10 +179,15 @@ class NewMember(Body):
     is_lead: bool = False
 
 
+JobColumn = Annotated[str, Field(pattern=r"^[a-z_]{1,30}$")]
+
+
 class MyChange(Body):
     """Changes to your own account. Fields that are not sent stay as they are."""
 
     zone: str | None = Field(default=None, max_length=64)
+    job_columns: list[JobColumn] | None = Field(default=None, max_length=20)
+    """Columns of your lists of jobs, in place of the usual ones."""
     password: Password | None = None
     current_password: str | None = Field(default=None, max_length=200)
 
@@ -196,3 +201,5 @@ class Me(View):
     running: int
     lease: LeaseView | None
     """The lease that is active now, or the next booked one."""
+    job_columns: list[str] | None = None
+    """Columns that your lists of jobs show; null: the usual ones."""

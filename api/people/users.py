@@ -65,6 +65,7 @@ def show_me(session: Session, person: Person) -> Me:
         queued=sum(counts.get(state, 0) for state in WAITING_JOB),
         running=sum(counts.get(state, 0) for state in LIVE_JOB),
         lease=leases[0] if leases else None,
+        job_columns=user.job_columns if user else None,
     )
 
 

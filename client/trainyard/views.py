@@ -1495,6 +1495,8 @@ class Job(View):
     is_held: bool = False
     """True while the sandbox of an attempt that has failed is held: its owner may open a shell in
     it, or release it."""
+    tags: tuple[str, ...] = ()
+    """Words to find the job by: those of its spec until they were changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1638,6 +1640,8 @@ class Me(View):
     running: int
     lease: Lease | None
     """The lease that is active now, or the next booked one."""
+    job_columns: tuple[str, ...] | None = None
+    """Columns that your lists of jobs show; null: the usual ones."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from strategies.plan.spec import SpecPart, TrainSpec
 # Starts with a letter or digit; no markup, no control characters, nothing a shell would read.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,62}$"
 UNIT_S = {"s": 1, "min": 60, "h": 3600}
+MAX_TAGS = 20
 MAX_WALL_TIME_S = 14 * 24 * 3600
 MAX_HOLD_ON_FAILURE_S = 12 * 3600
 MAX_OUT_OF_MEMORY_S = 30 * 60  # a few steps are enough to see it fail or to prove the plan wrong
@@ -127,11 +128,29 @@ class Resources(BaseModel):
 LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-z]{26}$")]
 
 
+# Lowercase, because SQLite and PostgreSQL differ in how they compare the case of letters.
+Tag = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
+
+
+def require_distinct(tags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return tags unchanged. Raises ValueError if one is there twice."""
+    for position, tag in enumerate(tags):
+        if tag in tags[:position]:
+            raise ValueError(f"{tag!r} is there twice; name each tag once")
+    return tags
+
+
+Tags = Annotated[tuple[Tag, ...], AfterValidator(require_distinct), Field(max_length=MAX_TAGS)]
+
+
 class JobTerms(SpecPart):
-    """Fields that every job has: its name, its resources, the lease to run in."""
+    """Fields that every job has: its name, its tags, its resources, the lease to run in."""
 
     name: str = Field(pattern=NAME)
     """Name of the job, to find it by."""
+    tags: Annotated[Tags, Field(exclude_if=lambda tags: not tags)] = ()
+    """Words to find the job by, such as lab-1: lowercase letters, digits, `.`, `_` and `-`. They
+    can be changed later."""
     resources: Resources
     lease: LeaseId | None = None
     """Booked lease to run in. None: the job starts when a node is free."""

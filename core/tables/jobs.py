@@ -51,6 +51,8 @@ class Job(Base):
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("leases.id"), index=True)
     """The booked lease the owner named, if any."""
     cloned_from: Mapped[str | None]
+    tags: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
+    """Words by which its owner finds it: those of the spec until they are changed."""
     traceparent: Mapped[str | None]
     """Trace of its submission in the format of W3C Trace Context, if it has one."""
     state: Mapped[JobState]

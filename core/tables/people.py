@@ -28,6 +28,8 @@ class User(Base):
     """Address for mail; in small letters, so that one address is one person."""
     attributes: Mapped[Document] = mapped_column(default=dict, server_default="{}")
     """Texts by name, such as `cohort`, that booking rules may ask for."""
+    job_columns: Mapped[list[str] | None] = mapped_column(JSON)
+    """Columns that this person's lists of jobs show; None: the usual ones."""
     disabled: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime]
 

@@ -75,6 +75,19 @@ async def act(viewer: Viewer) -> Response:
     return redirect(f"/jobs/{job_id}")
 
 
+async def put_tags(viewer: Viewer) -> Response:
+    """Set the tags of a job; a refusal stands on the job's own page."""
+    job_id = viewer.part("job_id")
+    words = (await viewer.form()).get("tags", "").replace(",", " ").lower().split()
+    tags = list(dict.fromkeys(words))
+    answer = await viewer.or_refusal(
+        viewer.call("PUT", f"/v1/jobs/{job_id}/tags", json={"tags": tags}), (422,)
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, answer)
+    return redirect(f"/jobs/{job_id}")
+
+
 async def _page(viewer: Viewer, refused: ApiProblem | None) -> Response:
     me, happened, past, placed = await asyncio.gather(
         viewer.me(),

@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from dashboard.days import Span, span_of, split_days, zone_of
 from dashboard.inner_calls import Query
 from dashboard.rendering import render
 from dashboard.viewer import AnyView, Viewer
@@ -81,6 +84,9 @@ async def _find(viewer: Viewer, me: Me, text: str) -> list[Kind]:
     of_pages = Kind("Pages", [Hit(name, at) for name, at in pages.items() if _in(text, name)])
     if not text:
         return [of_pages]
+    zone, now = zone_of(viewer.query("zone"), me.user.zone), datetime.now(UTC)
+    rest, days = split_days(text, zone, now=now)
+    dated = [await _of_days(viewer, rest, days, span_of(days, zone, now=now))] if days else []
     everyone = {"user": "all"} if is_staff else {}
     asked: list[Awaitable[Kind]] = [
         _kind(viewer, "Jobs", Job, "/v1/jobs", {"search": text, **everyone}, _job),
@@ -93,8 +99,23 @@ async def _find(viewer: Viewer, me: Me, text: str) -> list[Kind]:
     ]
     if is_staff:
         asked.append(_kind(viewer, "People", User, "/v1/users", {}, _person, text))
-    kinds = [*await asyncio.gather(*asked), of_pages]
+    kinds = [*dated, *await asyncio.gather(*asked), of_pages]
     return [kind for kind in kinds if kind.hits]
+
+
+async def _of_days(viewer: Viewer, rest: str, days: str, span: Span) -> Kind:
+    """The viewer's jobs that were submitted on these days, and leases that lie on them."""
+    query: Query = {"search": rest or None, **span.query(), "limit": SHOWN}
+    (jobs, _), (leases, _) = await asyncio.gather(
+        viewer.page(Job, "/v1/jobs", query),
+        viewer.page(Lease, "/v1/leases", {"limit": LOOKED_THROUGH}),
+    )
+    held = [one for one in leases if one.hold_start < span.until and one.hold_end > span.since]
+    named = [hit for one in held if _in(rest, _words_of(one, hit := _lease(one)))]
+    filters = {"search": rest, "days": days, "zone": viewer.query("zone")}
+    address = f"/jobs?{urlencode({name: value for name, value in filters.items() if value})}"
+    every = Hit(f"All jobs submitted {days}" + (f" with {rest}" if rest else ""), address)
+    return Kind(f"Then: {days}", [every, *map(_job, jobs), *named[:SHOWN]])
 
 
 async def _kind(

@@ -14,6 +14,9 @@ export function announce(sentence) {
 writeTimes();
 document.addEventListener("htmx:after:swap", () => writeTimes());
 letCopy(announce);
+for (const field of document.querySelectorAll("[data-zone-name]")) {
+  field.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+}
 
 // ---- theme ------------------------------------------------------------------------------------
 function markTheme() {

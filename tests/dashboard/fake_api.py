@@ -504,7 +504,9 @@ class FakeApi:
                 response.headers["set-cookie"] = self.cookies[key]
             return response
 
-        app.add_api_route("/v1/{rest:path}", answer, methods=["GET", "POST", "DELETE"])
+        app.add_api_route(
+            "/v1/{rest:path}", answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]
+        )
         app.include_router(dashboard.create(app))
         return app
 

@@ -154,7 +154,7 @@ def test_only_the_buttons_that_do_something_are_there(
 ) -> None:
     api.show(job(state=state, desired=desired))
     found = re.findall(rf'action="{JOB}/(\w+)"', page.get(JOB).text)
-    assert set(found) == buttons
+    assert set(found) == buttons | {"tags"}
 
 
 def test_a_job_that_is_shared_has_no_buttons_for_its_readers(
@@ -757,6 +757,8 @@ def test_nobody_else_puts_words_onto_a_page(full: FakeApi, page: TestClient) -> 
         ("/admin/people/invite", "/admin/people"),
         ("/admin/people/user_1/enable", "/admin/people"),
         ("/jobs/cancel", "/jobs"),
+        ("/jobs/columns", "/jobs"),
+        ("/jobs/job_1/tags", "/jobs/job_1"),
         ("/jobs/job_1/pause", "/jobs/job_1"),
         ("/nodes/box/resume", "/nodes"),
         ("/leases/lease_1/release", "/leases/lease_1"),

@@ -68,6 +68,7 @@ for panel, name, command in (
     (JOBS, "jobs", jobs.list_jobs),
     (JOBS, "show", jobs.show),
     (JOBS, "cancel", jobs.cancel),
+    (JOBS, "tag", jobs.tag_job),
     (JOBS, "pause", jobs.pause),
     (JOBS, "resume", jobs.resume),
     (JOBS, "requeue", jobs.requeue),

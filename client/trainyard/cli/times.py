@@ -4,6 +4,7 @@ from datetime import date, datetime
 
 import typer
 
+from trainyard.days import read_days
 from trainyard.wording import PastStart, as_moment, as_start
 
 
@@ -35,6 +36,17 @@ def moment_of(text: str, *, now: datetime | None = None) -> datetime:
 def optional_moment(text: str | None) -> datetime | None:
     """Return the time in a text that may be missing. Raises BadParameter for other texts."""
     return None if text is None else moment_of(text)
+
+
+def days_of(text: str) -> tuple[datetime, datetime]:
+    """Return the first moment of the named days and the first one after them, in the local zone.
+
+    Raises BadParameter for a text that names no days.
+    """
+    try:
+        return read_days(text, today=datetime.now().astimezone().date()).span(None)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
 
 
 def _no_time(text: str) -> typer.BadParameter:

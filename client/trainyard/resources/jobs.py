@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,9 @@ class Jobs:
         state: str | None = None,
         name: str | None = None,
         search: str | None = None,
+        tag: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         user: str | None = None,
         shared: bool = False,
         limit: int | None = None,
@@ -67,7 +71,8 @@ class Jobs:
         """Iterate over your jobs, newest first; pages are fetched as they are needed.
 
         `name` selects jobs whose name contains it, `search` also those whose id begins or ends with
-        it, and those of an owner. Staff may name another `user`, or `all`.
+        it, those with it as a tag, and those of an owner; `since` and `until` those submitted
+        between two moments. Staff may name another `user`, or `all`.
         `shared` selects the jobs of others that are shared with you.
         """
         return all_pages(
@@ -78,6 +83,9 @@ class Jobs:
             state=state,
             name=name,
             search=search,
+            tag=tag,
+            since=since.isoformat() if since else None,
+            until=until.isoformat() if until else None,
             user=user,
             shared="true" if shared else None,
         )
@@ -93,6 +101,11 @@ class Jobs:
         """
         answer = self._connection.get(path(job_id, "comparison"), **{"with": other_id})
         return decode(Comparison, answer)
+
+    def tag(self, job_id: str, tags: Sequence[str]) -> Job:
+        """Set the tags of a job, in place of those that it has."""
+        answer = self._connection.put(path(job_id, "tags"), {"tags": list(tags)})
+        return decode(Job, answer)
 
     def cancel(self, job_id: str) -> Job:
         """End a job for good; a running one saves a checkpoint first."""

@@ -176,6 +176,15 @@ def test_a_course_is_imported_at_once_and_again_without_effect(world: World) -> 
     assert (dee["action"], dee["changes"]) == ("change", ["cohort"])
 
 
+def test_columns_of_lists_belong_to_the_person(world: World) -> None:
+    assert world.ann.get("/v1/me").json()["job_columns"] is None
+    assert world.ann.patch("/v1/me", json={"job_columns": ["loss"]}).status_code == 200
+    assert world.ann.get("/v1/me").json()["job_columns"] == ["loss"]
+    assert world.bob.get("/v1/me").json()["job_columns"] is None
+    refused = world.ann.patch("/v1/me", json={"job_columns": ["<b>"]})
+    assert (refused.status_code, refused.json()["param"]) == (422, "job_columns.0")
+
+
 def test_mistakes_in_a_list_are_told_by_line_and_column_and_nothing_is_written(
     world: World,
 ) -> None:

@@ -111,6 +111,7 @@ COMMANDS = [
     ["clone", d.JOB_ID],
     ["profile", d.JOB_ID],
     ["snapshot", d.JOB_ID],
+    ["tag", d.JOB_ID, "lab-1"],
     ["logout"],
 ]
 

@@ -54,6 +54,20 @@ def test_pages_are_found_by_their_words_and_staff_finds_more(api: FakeApi, found
     assert api.sent("GET", "/v1/jobs").query["user"] == ["all"]
 
 
+def test_days_find_what_was_submitted_and_booked_then(api: FakeApi, found: Any) -> None:
+    api.put("/v1/leases", [lease()])
+    day = f"{lease().hold_start:%Y-%m-%d}"
+    hits = found(f"gpt {day}")
+    asked = [call for call in api.calls if "since" in call.query]
+    assert [call.query["search"] for call in asked] == [["gpt"]]
+    assert f"/jobs/{job().id}" in hits
+    assert hits[f"/jobs?search=gpt&amp;days={day}"] == f"All jobs submitted {day} with gpt"
+    assert f"/leases/{lease().id}" not in hits, "its words have no gpt"
+    assert f"/leases/{lease().id}" in found(f"east-01 {day}")
+    assert "/jobs?days=last+week" in found("last week")
+    assert "/jobs?days=from+2026-11-18+to+2026-11-20" in found("from 2026-11-18 to 2026-11-20")
+
+
 def test_what_is_not_found_is_said_and_not_believed(api: FakeApi, page: TestClient) -> None:
     for path in ("models", "studies", "agendas", "jobs", "leases", "nodes", "datasets"):
         api.put(f"/v1/{path}", [])

@@ -22,6 +22,7 @@ from trainyard.cli.output import (
     state_text,
 )
 from trainyard.cli.session import connect
+from trainyard.cli.times import days_of
 from trainyard.summary import show_summary
 from trainyard.views import Attempt, Job, Place
 from trainyard.wording import counted, duration, moment, number, steps_text
@@ -33,12 +34,32 @@ def list_jobs(
     shared: Annotated[
         bool, typer.Option("--shared", help="Jobs of others that are shared with you.")
     ] = False,
+    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    submitted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAYS",
+            help="Only those submitted then: today, 'last week', 2026-11-20, or "
+            "'2026-11-18 to 2026-11-20'.",
+        ),
+    ] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your jobs, newest first."""
+    since, until = (None, None) if submitted is None else days_of(submitted)
     with connect() as client:
-        jobs = list(client.jobs.list(state=state, name=name, shared=shared, limit=limit))
+        jobs = list(
+            client.jobs.list(
+                state=state,
+                name=name,
+                tag=tag,
+                since=since,
+                until=until,
+                shared=shared,
+                limit=limit,
+            )
+        )
     print_list(
         jobs,
         ["id", "name", "state", "step", "loss", "submitted", "reason"],
@@ -52,7 +73,9 @@ def list_jobs(
             job.reason,
         ),
         sentence=True,
-        empty="No jobs here. Submit one: trainyard submit FILE",
+        empty="No such jobs."
+        if state or name or tag or submitted
+        else "No jobs here. Submit one: trainyard submit FILE",
         right=["step", "loss"],
         least=["loss", "submitted"],
         as_json=as_json,
@@ -74,6 +97,21 @@ def show(named: JobKey, as_json: AsJson = False) -> None:
         _show_attempts(attempts)
     if job.is_final:
         _show_result(job)
+
+
+def tag_job(
+    named: JobKey,
+    tags: Annotated[
+        list[str] | None, typer.Argument(metavar="[TAG...]", help="Tags; none removes them.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the tags of a job, in place of those that it has."""
+    with connect() as client:
+        job_id = JOBS.id_of(client, named, changes=True)
+        job = client.jobs.tag(job_id, tags or ())
+    words = f"has the {'tag' if len(job.tags) == 1 else 'tags'} {', '.join(job.tags)}"
+    print_answer(job.raw, f"{job.name} {words if job.tags else 'has no tags'}.", as_json=as_json)
 
 
 def cancel(named: JobKey, as_json: AsJson = False) -> None:
@@ -171,6 +209,7 @@ def _show_job(job: Job) -> None:
             ("stops at", moment(job.stops_at) if job.stops_at else None),
             ("lease", job.lease),
             ("cloned from", job.cloned_from),
+            ("tags", ", ".join(job.tags) or None),
             ("submitted", moment(job.created_at)),
             ("started", moment(job.started_at) if job.started_at else None),
             ("finished", moment(job.finished_at) if job.finished_at else None),

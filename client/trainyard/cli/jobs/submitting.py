@@ -33,6 +33,7 @@ class Terms:
     leases: Sequence[str]
     allow_oom: bool = False
     start_from: str | None = None
+    tags: Sequence[str] = ()
 
     def fields(self) -> dict[str, Any]:
         """Return the terms as fields of a job; a lease replaces all leases that a job names."""
@@ -46,6 +47,8 @@ class Terms:
         fields: dict[str, Any] = {} if self.name is None else {"name": self.name}
         if said := {field: value for field, value in resources.items() if value is not None}:
             fields["resources"] = said
+        if self.tags:
+            fields["tags"] = list(self.tags)
         if self.start_from is not None:
             job, _, step = self.start_from.partition("/step-")
             if not step.isdigit():
@@ -81,6 +84,12 @@ def submit(
     name: Annotated[
         str | None,
         typer.Option(help="Name of the job; by default the program's.", rich_help_panel=TERMS),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Word to find the job by, such as lab-1; may be repeated.", rich_help_panel=TERMS
+        ),
     ] = None,
     node_class: Annotated[
         str | None, typer.Option(help="Class of the nodes to run on.", rich_help_panel=TERMS)
@@ -196,7 +205,17 @@ def submit(
 
     With --follow the exit code is 1 if it did not succeed.
     """
-    terms = Terms(name, ranks, nodes, wall_time, node_class, lease or [], allow_oom, start_from)
+    terms = Terms(
+        name=name,
+        ranks=ranks,
+        nodes=nodes,
+        wall_time=wall_time,
+        node_class=node_class,
+        leases=lease or [],
+        allow_oom=allow_oom,
+        start_from=start_from,
+        tags=tag or [],
+    )
     options = ScriptOptions(
         folder=folder,
         include=include or [],
