@@ -1,12 +1,12 @@
 """A platform with leases of nodes goes on as before when it is upgraded while they run."""
 
-import sqlite3
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
 
+import psycopg
 import pytest
-from sqlalchemy import select
+from sqlalchemy import MetaData, create_engine, make_url, select, text
 
 from core.database.database import Database
 from core.database.schema import upgrade
@@ -19,35 +19,58 @@ from tests.scheduler.world import Bells, World, at
 FIRST = "20261123_first_release"  # before leases had slots
 
 
-def as_of_first_release(source: Path, target: Path) -> Database:
-    """A database as the first release would have it, with the rows of `source`."""
-    old = Database(f"sqlite:///{target}")
+def as_of_first_release(present_url: str, old_url: str) -> Database:
+    """A database as the first release would have it, with the rows of the present one."""
+    old = Database(old_url)
     upgrade(old, FIRST)
-    connection = sqlite3.connect(target)
-    connection.execute("ATTACH DATABASE ? AS present", (str(source),))
-    tables = connection.execute(
-        "SELECT name FROM main.sqlite_master WHERE type = 'table' "
-        "AND name NOT LIKE 'sqlite%' AND name <> 'alembic_version'"
-    ).fetchall()
-    for (table,) in tables:
-        then, present = (
-            {row[1] for row in connection.execute(f"PRAGMA {schema}.table_info({table})")}
-            for schema in ("main", "present")
-        )
-        listed = ", ".join(f'"{column}"' for column in sorted(then & present))
-        connection.execute(
-            f"INSERT OR REPLACE INTO main.{table} ({listed}) SELECT {listed} FROM present.{table}"
-        )
-    connection.commit()
-    connection.close()
+    source, target = create_engine(present_url), create_engine(old_url)
+    now, then = MetaData(), MetaData()
+    now.reflect(source)
+    then.reflect(target)
+    with source.connect() as read, target.begin() as write:
+        if target.dialect.name == "postgresql":  # rows come in any order, as they are
+            write.execute(text("SET session_replication_role = replica"))
+        for table in then.tables.values():
+            if table.name == "alembic_version":
+                continue
+            present = now.tables[table.name]
+            both = [one.name for one in table.columns if one.name in present.columns]
+            write.execute(table.delete())
+            rows = read.execute(select(*(present.columns[name] for name in both))).mappings().all()
+            if rows:
+                write.execute(table.insert(), [dict(row) for row in rows])
+            if (
+                target.dialect.name == "postgresql"
+                and (key := table.autoincrement_column) is not None
+            ):
+                following = f"coalesce(max({key.name}), 0) + 1"
+                sequence = f"pg_get_serial_sequence('{table.name}', '{key.name}')"
+                write.execute(text(f"SELECT setval({sequence}, {following}) FROM {table.name}"))
+    source.dispose()
+    target.dispose()
     return old
 
 
 @pytest.fixture
-def world(migrated_sqlite: Path, tmp_path: Path) -> Iterator[World]:
-    path = tmp_path / "present.db"
-    path.write_bytes(migrated_sqlite.read_bytes())
-    database = Database(f"sqlite:///{path}")
+def old_url(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Iterator[str]:
+    """Address of a database without tables, of the same kind as `database_url`."""
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite":
+        yield f"sqlite:///{tmp_path / 'old.db'}"
+        return
+    server = make_url(request.getfixturevalue("postgresql_url"))
+    address = server.set(drivername="postgresql").render_as_string(hide_password=False)
+    name = f"{url.database}_old"
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield server.set(database=name).render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    database = Database(database_url)
     yield World(database, at(10, 57))
     database.close()
 
@@ -89,7 +112,11 @@ def live_on(world: World, jobs: list[str]) -> Iterator[list[list[tuple[object, .
     yield seen(world)
 
 
-def test_nobody_notices_an_upgrade_while_leases_of_nodes_run(world: World, tmp_path: Path) -> None:
+# SQLAlchemy cannot read the index of `lower(nodes.name)` back from SQLite.
+@pytest.mark.filterwarnings("ignore:.*expression-based index .?ix_nodes_folded_name")
+def test_nobody_notices_an_upgrade_while_leases_of_nodes_run(
+    world: World, database_url: str, old_url: str
+) -> None:
     first, second = world.node("n-1", "cpu8"), world.node("n-2", "cpu2")
     mine = world.book(first, at(11), 2)
     theirs = world.book(first, at(13), 2, user="bob")
@@ -108,7 +135,7 @@ def test_nobody_notices_an_upgrade_while_leases_of_nodes_run(world: World, tmp_p
 
     upgraded = copy(world)
     upgraded.bells = Bells()
-    upgraded.database = as_of_first_release(tmp_path / "present.db", tmp_path / "old.db")
+    upgraded.database = as_of_first_release(database_url, old_url)
     upgrade(upgraded.database)
     for each in (world, upgraded):  # both are started again
         each.scheduler = each.new_scheduler("second")
