@@ -19,7 +19,7 @@ from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.process import read_only
 from core.wire.doorbell import SCHEDULER, Doorbell
-from scheduler.cycle import Scheduler, run_cycle
+from scheduler.cycle import Scheduler, keep_up, run_cycle
 from scheduler.leadership import LeadershipClaim, LeadershipLost
 from scheduler.outbox.dispatch import Dispatcher
 from scheduler.outbox.link_sender import LinkSender
@@ -157,6 +157,7 @@ def cycle(scheduler: Scheduler) -> bool:
             if read_only.state(session, now=utc_now()) is not None:
                 return False
         if not scheduler.leadership.hold():
+            keep_up(scheduler, utc_now())
             return False
         with tracing.span("cycle"):
             run_cycle(scheduler, utc_now())

@@ -17,7 +17,7 @@ from core.tables.leases import Occupancy
 from core.tables.processes import Leadership as Row
 from core.transitions import Explanation, explain
 from scheduler import leadership
-from scheduler.cycle import Scheduler, run_cycle
+from scheduler.cycle import Scheduler, keep_up, run_cycle
 from scheduler.leadership import LeadershipClaim, LeadershipLost
 from scheduler.outbox.dispatch import Dispatcher
 from tests.scheduler.world import NOON, Bells, World
@@ -226,6 +226,25 @@ class Unfenced(LeadershipClaim):
 
     def require(self, session: object) -> None:
         return None
+
+
+def test_who_waits_to_lead_has_planned_the_queue_and_decides_nothing(database: Database) -> None:
+    world = World(database)
+    world.node()
+    first = world.job()
+    claim = LeadershipClaim(database, holder="standby", ttl_s=15)
+    standby = Scheduler(database, claim, Dispatcher(Bells()))
+    keep_up(standby, world.now)
+    assert standby.fitting.classes_for(first)
+    second = world.job()
+    keep_up(standby, world.now + timedelta(seconds=9))
+    with pytest.raises(KeyError):
+        standby.fitting.need_of(second)
+    keep_up(standby, world.now + timedelta(seconds=10))
+    assert standby.fitting.classes_for(second)
+    assert {world.get_job(job).state for job in (first, second)} == {JobState.QUEUED}
+    with database.read() as session:
+        assert session.scalars(select(Attempt.job_id)).all() == []
 
 
 def test_two_schedulers_without_any_election_place_nothing_twice(database: Database) -> None:
