@@ -29,6 +29,11 @@ def decimal(number: float | None, digits: int = 4) -> str:
     return f"{number:,.{max(0, places)}f}"
 
 
+def hours(number: float | None) -> str:
+    """Hours used or booked, with three digits; a trace of them as `< 0.01`."""
+    return "< 0.01" if number is not None and 0 < number < 0.01 else decimal(number, 3)
+
+
 def gib(number: float | None) -> tuple[str, str]:
     """A size given in GiB as number and unit: `63.0`, `GiB`, or `512`, `MiB`."""
     if number is None:

@@ -83,6 +83,7 @@ def _environment() -> Environment:
         until=_until,
         moment=_moment,
         count=formats.count,
+        hours=formats.hours,
         decimal=formats.decimal,
         gib=lambda number: _with_unit(formats.gib(number)),
         size=lambda number: _with_unit(formats.size(number)),

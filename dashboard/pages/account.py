@@ -125,12 +125,19 @@ async def _changed(
     return redirect_saying(viewer, PAGE, done=done)
 
 
+def _missing(choices: Mapping[str, object]) -> dict[str, str]:
+    """What each channel still lacks, to stand behind its words."""
+    address = ", once you have an address"
+    without_mail = {} if choices["email"] else {"mail": address, "digest": address}
+    return without_mail | ({} if choices["webhook"] else {"webhook": ", once one is set"})
+
+
 async def _page(
     viewer: Viewer,
     *,
     refused: ApiProblem | None = None,
     name: object = "",
-    scopes: object = ("read",),
+    scopes: object = ("read", "jobs"),
 ) -> Response:
     me, (tokens, _), (sessions, _), choices, notices, feeds = await asyncio.gather(
         viewer.me(),
@@ -141,6 +148,7 @@ async def _page(
         viewer.call("GET", "/v1/calendars"),
     )
     client = await viewer.call("GET", "/v1/client")
+    kept = choices.json()
     said = said_to(viewer) if refused is None else {}
     context = {
         "me": me,
@@ -153,7 +161,8 @@ async def _page(
         "link_ends": datetime.fromisoformat(said["link_ends"]) if "link_ends" in said else None,
         "refused": refused,
         "name": name,
-        "choices": choices.json(),
+        "choices": kept,
+        "missing": _missing(kept),
         "notices": [
             {**one, "created_at": datetime.fromisoformat(one["created_at"])}
             for one in notices.json()["data"]

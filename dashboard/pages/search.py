@@ -35,6 +35,8 @@ PAGES: Mapping[str, str] = {
     "Workspace": "/workspace",
     "Workbenches": "/workbenches",
     "Usage": "/usage",
+    "Help": "/help",
+    "Glossary": "/help/glossary",
     "Account, tokens and notifications": "/account",
 }
 STAFF_PAGES: Mapping[str, str] = {
@@ -115,7 +117,7 @@ async def _of_days(viewer: Viewer, rest: str, days: str, span: Span) -> Kind:
     filters = {"search": rest, "days": days, "zone": viewer.query("zone")}
     address = f"/jobs?{urlencode({name: value for name, value in filters.items() if value})}"
     every = Hit(f"All jobs submitted {days}" + (f" with {rest}" if rest else ""), address)
-    return Kind(f"Then: {days}", [every, *map(_job, jobs), *named[:SHOWN]])
+    return Kind("On these days", [every, *map(_job, jobs), *named[:SHOWN]])
 
 
 async def _kind(

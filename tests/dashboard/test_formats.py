@@ -26,6 +26,14 @@ def test_a_decimal_has_its_significant_digits(number: float | None, digits: int,
 
 
 @pytest.mark.parametrize(
+    ("number", "text"),
+    [(None, "\u2013"), (0, "0"), (8.4e-5, "< 0.01"), (0.02, "0.02"), (24.26, "24.3")],
+)
+def test_a_trace_of_hours_has_no_exponent(number: float | None, text: str) -> None:
+    assert formats.hours(number) == text
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (None, "\u2013"),

@@ -38,5 +38,20 @@ def test_the_groups_of_the_form_have_a_page() -> None:
     assert [page for page in HELP.values() if chapter(page) is None] == []
 
 
+def test_the_glossary_explains_the_words_that_pages_use() -> None:
+    found = chapter("glossary")
+    assert found is not None
+    words = {
+        word for row in re.findall(r"<tr>\s*<td>(.*?)</td>", found.text) for word in row.split(", ")
+    }
+    asked = ["node class", "hold", "usable hours", "walk-in", "band", "window", "certificate"]
+    assert words >= {*asked, "preflight", "bubble", "lease", "slot", "agenda", "tag"}
+    rows = [
+        row.lower()
+        for row in re.findall(r"^\| ([^|]+) \|", (DOCS / "glossary.md").read_text(), re.M)
+    ]
+    assert rows[1:] == sorted(rows[1:]), "by the alphabet"
+
+
 def test_an_unknown_page_is_none() -> None:
     assert chapter("../README") is None

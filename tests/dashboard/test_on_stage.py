@@ -857,16 +857,28 @@ def test_days_have_23_24_or_25_hours(page: Page) -> None:
             const date = new Date(year, month, day);
             const hours = hoursOf(date);
             const labels = hours.slice(0, 4).map((at) => hourLabel(at, hours));
-            return [hours.length, labels, dayNote(date)];
+            return [hours.length, labels, dayNote(date, new Date(2026, 2, 9, 12))];
           });
         }"""
     )
     minus = "\u2212"
     assert found == [
         [23, ["00", "01", "03", "04"], f"23 h, to {minus}04:00"],
-        [24, ["00", "01", "02", "03"], f"{minus}04:00"],
+        [24, ["00", "01", "02", "03"], "today"],
         [25, ["00", f"01 {minus}04:00", f"01 {minus}05:00", "02"], f"25 h, to {minus}05:00"],
     ]
+
+
+def test_a_value_alone_is_a_point(page: Page) -> None:
+    page.goto("/jobs")
+    found = page.evaluate(
+        """async () => {
+          const { alone } = await import("/static/charts/options.js");
+          const of = (...values) => alone({ data: [values.map((_, at) => at), values] }, 1);
+          return [of(0.3), of(null, 0.3, null, 0, 1, null, 2), of(1, 2), of(null)];
+        }"""
+    )
+    assert found == [[0], [1, 6], [], []]
 
 
 def test_moments_in_sentences_of_the_server_are_in_the_viewers_zone(page: Page) -> None:

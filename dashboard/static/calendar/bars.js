@@ -138,7 +138,10 @@ export function nowLine(hours) {
 /** @param {ShownNode} node */
 export function label(node) {
   const made = make("div", { class: "lab" });
-  made.append(make("a", { href: "/nodes", text: node.name }), make("span", { text: node.class }));
+  made.append(
+    make("a", { href: `/nodes/${node.name}`, text: node.name }),
+    make("span", { text: node.class }),
+  );
   return made;
 }
 

@@ -32,8 +32,10 @@ export function dayNote(date, now = new Date()) {
   const hours = hoursOf(date);
   const from = offset(midnight(date));
   const to = offset(new Date(midnight(date, 1).getTime() - 1));
-  const note = from === to ? from : `${hours.length} h, to ${to}`;
-  return date.toDateString() === now.toDateString() ? `today, ${note}` : note;
+  const differs = from === offset(now) ? "" : from; // the page's head names that of now
+  const note = from === to ? differs : `${hours.length} h, to ${to}`;
+  const words = date.toDateString() === now.toDateString() ? ["today", note] : [note];
+  return words.filter(Boolean).join(", ");
 }
 
 /**

@@ -172,13 +172,6 @@ function leaseRow(lease) {
 /** @param {OwnLease} lease */
 function starts(lease) {
   const buttons = make("div", { class: "row" });
-  buttons.append(
-    make("a", {
-      class: "btn small",
-      href: `/jobs/new?lease=${lease.id}`,
-      text: "Run a job in it",
-    }),
-  );
   for (const [kind, text] of [
     ["terminal", "Start a terminal"],
     ["jupyter", "Start JupyterLab"],

@@ -30,10 +30,9 @@ function lineOptions(chart, one) {
       paths: () => null,
       points: { show: true, size: 7, width: 2, stroke: colour, fill: css("--surface") },
     };
-  // One value alone makes no line.
   const points = {
-    /** @param {uPlot} u */
-    show: (u) => Boolean(one.hasPoints) || u.data[0].length === 1,
+    show: true,
+    filter: one.hasPoints ? undefined : alone,
     size: 7,
     width: 2,
     stroke: colour,
@@ -45,6 +44,19 @@ function lineOptions(chart, one) {
     width: one.width * (chart.lifted === one.key ? 1.6 : 1),
     dash: DASHES[one.dash ?? 0],
   };
+}
+
+/**
+ * Places of the values without a neighbour: alone they make no line.
+ * @param {uPlot} u
+ * @param {number} series
+ */
+export function alone(u, series) {
+  const values = u.data[series];
+  const places = [];
+  for (let at = 0; at < values.length; at++)
+    if (values[at] != null && values[at - 1] == null && values[at + 1] == null) places.push(at);
+  return places;
 }
 
 /**

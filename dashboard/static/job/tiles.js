@@ -75,7 +75,7 @@ export function tell() {
   const dataTime = series.last("data_time_s");
   put(
     "data-time",
-    `waiting for data: ${dataTime === null ? UNKNOWN : `${decimal(dataTime, 2)} s`}`,
+    `waiting for data: ${dataTime === null || dataTime < 1 ? span(dataTime) : `${decimal(dataTime, 2)} s`}`,
   );
   const held = series.get("eval_loss");
   const right = series.last("eval_accuracy");
