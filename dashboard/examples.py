@@ -42,6 +42,12 @@ def read_examples() -> dict[str, str]:
     return {FIRST: texts.pop(FIRST), **texts}
 
 
+def policy_examples() -> dict[str, str]:
+    """Name and text of each booking policy of `examples/policies`."""
+    found = sorted((EXAMPLES / "policies").glob("*.yaml"))
+    return {path.stem: path.read_text("utf-8") for path in found}
+
+
 def grouped_examples() -> dict[str, list[tuple[str, str]]]:
     """Return (name, what it teaches) of each example by group; those of no group come last."""
     texts = read_examples()

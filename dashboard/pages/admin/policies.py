@@ -4,6 +4,7 @@ import asyncio
 
 from starlette.responses import Response
 
+from dashboard.examples import policy_examples
 from dashboard.rendering import redirect, render
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
@@ -54,14 +55,17 @@ async def _page(viewer: Viewer, text: str | None, refused: ApiProblem | None) ->
             viewer.get(PolicyText, path, {"version": version if version.isdigit() else None}),
             viewer.page(Policy, f"{path}/versions"),
         )
+    examples = policy_examples()
+    first = examples.get(viewer.query("example"), FIRST)
     context = {
         "me": me,
+        "examples": examples,
         "section": "admin",
         "part": "policies",
         "policies": policies,
         "shown": shown,
         "versions": versions,
-        "text": text if text is not None else shown.document if shown else FIRST,
+        "text": text if text is not None else shown.document if shown else first,
         "refused": refused,
     }
     return render("admin_policies.html", context, status=refused.status if refused else 200)
