@@ -945,6 +945,23 @@ def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
     page.locator("[data-apply-policy]:not([disabled])").click()
     page.wait_for_url("**/admin/policies?id=course-ml")
     try:
+        changed = ("max_hours: 8", "max_hours: 7"), ("version: 1", "version: 2")
+        later = stages.policy_text()
+        for change in changed:
+            later = later.replace(*change)
+        page.fill("[data-policy]", later)
+        page.locator("#policy-plan strong", has_text="course-ml becomes version 2").wait_for()
+        rows = len(page.input_value("[data-policy]").split("\n"))
+        assert page.inner_text(".line-numbers").split() == [str(n + 1) for n in range(rows)]
+        page.locator("[data-apply-policy]:not([disabled])").click()
+        page.locator("h1 + .sub", has_text="version 2").wait_for()
+        page.select_option("[name=with]", "1")
+        page.locator("h2", has_text="From version 1 to version 2").wait_for()
+        for kind, text in (("ins", later), ("del", stages.policy_text())):
+            lines = page.locator(f".changes {kind}").all_inner_texts()
+            assert lines == [text.splitlines()[0], text.splitlines()[-1]]
+        page.select_option("[name=version]", "1")
+        page.locator(".head strong", has_text="Version 1 was applied").wait_for()
         their_page = opened(stage, chrome, "student-04")
         theirs = next(their_page)
         on_day(theirs, 5)

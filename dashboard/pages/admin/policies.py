@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from dashboard.examples import policy_examples
 from dashboard.rendering import redirect, render
+from dashboard.text_changes import changed_lines
 from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import Policy, PolicyPlan, PolicyText
@@ -47,14 +48,17 @@ async def _page(viewer: Viewer, text: str | None, refused: ApiProblem | None) ->
     me, (policies, _) = await asyncio.gather(viewer.me(), viewer.page(Policy, "/v1/policies"))
     asked = viewer.query("id") or (policies[0].id if policies else "")
     shown: PolicyText | None = None
+    other: PolicyText | None = None
     versions: list[Policy] = []
     if asked:
-        version = viewer.query("version")
+        version, compared = viewer.query("version"), viewer.query("with")
         path = f"/v1/policies/{viewer.quoted(asked)}"
         shown, (versions, _) = await asyncio.gather(
             viewer.get(PolicyText, path, {"version": version if version.isdigit() else None}),
             viewer.page(Policy, f"{path}/versions"),
         )
+        if compared.isdigit() and shown is not None and int(compared) != shown.version:
+            other = await viewer.get(PolicyText, path, {"version": compared})
     examples = policy_examples()
     first = examples.get(viewer.query("example"), FIRST)
     context = {
@@ -65,6 +69,8 @@ async def _page(viewer: Viewer, text: str | None, refused: ApiProblem | None) ->
         "policies": policies,
         "shown": shown,
         "versions": versions,
+        "other": other,
+        "changed": [] if not (shown and other) else changed_lines(other.document, shown.document),
         "text": text if text is not None else shown.document if shown else first,
         "refused": refused,
     }
