@@ -197,6 +197,8 @@ def _type(schema: Schema, answers: Mapping[str, Schema]) -> str:
     if "anyOf" in schema:
         kinds = [_type(one, answers) for one in schema["anyOf"] if one.get("type") != "null"]
         found = "dict[str, Any]" if "dict[str, Any]" in kinds else kinds[0]
+        if set(kinds) <= {*SCALARS.values()}:
+            found = " | ".join(dict.fromkeys(kinds))
         return f"{found} | None" if len(kinds) < len(schema["anyOf"]) else found
     kind = schema.get("type")
     if kind == "array":

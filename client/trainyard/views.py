@@ -425,7 +425,7 @@ class Reason(View):
     """Code of the rule; docs/states.md lists them."""
     param: str
     message: str
-    numbers: dict[str, int]
+    numbers: dict[str, int | float | str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -2405,7 +2405,7 @@ class TemplateField(View):
     label: str
     """Name of the field in the form; empty: its path."""
     hint: str
-    choices: tuple[str, ...]
+    choices: tuple[str | int | float | bool, ...]
     """Values that are allowed; empty: any."""
     minimum: float | None
     maximum: float | None

@@ -78,6 +78,14 @@ def test_an_answer_of_another_shape_is_told_by_field(change: dict[str, Any], wha
         decode(views.User, {**d.USER, **change})
 
 
+def test_a_field_of_several_scalar_types_is_read_as_each_of_them() -> None:
+    choices = (256, 0.5, "adamw", True)
+    field = decode(views.TemplateField, {**answer("TemplateFieldView"), "choices": list(choices)})
+    assert field.choices == choices
+    with pytest.raises(UnexpectedAnswer, match=r"TemplateField.choices is None"):
+        decode(views.TemplateField, {**answer("TemplateFieldView"), "choices": [None]})
+
+
 def test_a_missing_field_says_that_versions_differ() -> None:
     with pytest.raises(UnexpectedAnswer, match=r"has no 'role'.*does its version differ"):
         decode(views.User, {name: value for name, value in d.USER.items() if name != "role"})

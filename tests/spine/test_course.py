@@ -13,12 +13,13 @@ from trainyard import Trainyard
 
 pytestmark = [pytest.mark.gloo, pytest.mark.slow]
 
+JOB_MEMORY_GIB = 2  # a batch that does not fit takes seconds, on any machine
 BUNDLE = Path(__file__).parents[2] / "examples" / "courses" / "large-models"
 
 
 @pytest.fixture(scope="module")
 def platform() -> Iterator[Running]:
-    with running_platform() as platform:
+    with running_platform({"TRAINYARD_JOB_MEMORY_GIB": str(JOB_MEMORY_GIB)}) as platform:
         yield platform
 
 
@@ -37,9 +38,10 @@ def test_the_shipped_course_is_trained_from_the_first_booking_to_the_grade(
 ) -> None:
     today = utc_now()
     with Trainyard(platform.url, platform.token) as admin:
-        assert admin.courses.apply(BUNDLE, today.date() - timedelta(days=8)).applied
+        assert admin.courses.apply(BUNDLE, today.date() - timedelta(days=7)).applied
         node = next(iter(admin.nodes.list()))
-    with Trainyard(platform.url, signed_in(platform, "student-01")) as student:
+    student_token = signed_in(platform, "student-01")
+    with Trainyard(platform.url, student_token) as student:
         hour = today.replace(minute=0, second=0, microsecond=0)
         lease = student.leases.book(hour, 2, node=node.name)
         for exercise in ("memory", "several"):
@@ -55,8 +57,16 @@ def test_the_shipped_course_is_trained_from_the_first_booking_to_the_grade(
             standing = student.courses.hand_in("large-models", exercise).standing
             assert standing.failed == 0, standing.jobs
             assert standing.succeeded == standing.expected
+        (filled,) = (one for one in student.jobs.list() if one.name == "out of memory")
+        assert (filled.state, filled.reason_code) == ("failed", "out_of_memory"), filled.reason
+        assert f"of {JOB_MEMORY_GIB}" in filled.reason
+        assert "The plan expected" in filled.reason
+        page = httpx2.get(
+            f"{platform.url}/jobs/{filled.id}", cookies={"trainyard_session": student_token}
+        )
+        assert "Use a smaller micro_batch_size" in page.text
     with Trainyard(platform.url, platform.token) as admin:
-        for exercise, points in (("memory", 8), ("several", 4)):
+        for exercise, points in (("memory", 9), ("several", 4)):
             results = {
                 one.user: one.results for one in admin.courses.results("large-models", exercise)
             }

@@ -59,7 +59,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in get_args(hint):
             return None
-        [hint] = [arg for arg in get_args(hint) if arg is not type(None)]
+        kinds = [arg for arg in get_args(hint) if arg is not type(None)]
+        if len(kinds) > 1:  # alternatives are scalars
+            return _expect(tuple(kinds), value, where)
+        [hint] = kinds
         origin = get_origin(hint)
     if origin is tuple:
         item = get_args(hint)[0]
@@ -79,7 +82,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
 
 
 def _expect(kind: Any, value: Any, where: str) -> Any:
-    fits = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
     if not fits:
         raise UnexpectedAnswer(f"{where} is {value!r}, which is not what this client expects")
     return value
