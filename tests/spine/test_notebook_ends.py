@@ -46,7 +46,9 @@ pytestmark = [
 PARTS = ("", "worker", "scheduler", "carrier", "valkey", "api", "kernel", "server")
 BELOW_SHIM: dict[str, Callable[[psutil.Process], bool]] = {
     "carrier": lambda one: "attempts" in one.cwd() and bool(one.net_connections("tcp")),
-    "server": lambda one: "jupyterlab" in one.cmdline(),
+    "server": lambda one: (
+        one.cmdline()[1:3] == ["-m", "jupyterlab"]
+    ),  # the porter has it further on
     "kernel": lambda one: "ipykernel_launcher" in one.cmdline(),
 }
 WRITTEN_WITHIN_S = 1.0  # what was typed earlier is with the server, whatever dies now

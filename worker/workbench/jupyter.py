@@ -10,7 +10,8 @@ import json
 import shutil
 from pathlib import Path
 
-from worker.workbench.porter import SOCKET
+from worker.workbench import unwritten
+from worker.workbench.porter import AFTER_SERVER, SOCKET
 
 NEEDED = ("jupyterlab", "jupyter_collaboration", "ipykernel")
 CLOCK = Path(__file__).with_name("clock")  # an extension of ours: the minutes that are left
@@ -43,7 +44,8 @@ def server_command(python: str, home: str) -> list[str]:
         "IdentityProvider.token": "",
         "LabApp.extension_manager": "readonly",
         "LabApp.check_for_updates_class": "jupyterlab.handlers.announcements.NeverCheckForUpdate",
-        "SQLiteYStore.db_path": "/tmp/documents.db",
+        "SQLiteYStore.db_path": unwritten.STORE,
+        "BaseFileIdManager.db_path": unwritten.FILE_IDS,
     }
     return [
         *(python, "-m", "jupyterlab"),
@@ -51,9 +53,12 @@ def server_command(python: str, home: str) -> list[str]:
     ]
 
 
-def server_variables(porter: str) -> dict[str, str]:
-    """Return the server's variables; `porter` is the porter's folder inside."""
+def server_variables(porter: str, *, python: str, home: str) -> dict[str, str]:
+    """Return the server's variables, and the porter's: the command that writes what the server has
+    not, if it dies. `porter` is the porter's folder inside."""
+    program = f"{porter}/worker/workbench/{Path(unwritten.__file__).name}"
     return {
+        AFTER_SERVER: json.dumps([python, program, home]),
         "JUPYTER_PATH": f"{porter}/{SHARE}",
         "JUPYTER_CONFIG_PATH": f"{porter}/{CONFIG}",
         "JUPYTER_RUNTIME_DIR": "/tmp/jupyter",  # keys of kernels, which need not last

@@ -119,7 +119,9 @@ class WorkbenchLauncher(ProgramLauncher):
             own[IDLE_AFTER] = str(self.workbench_run.idle_after_s)
             if self.workbench_run.workbench.when_idle is WhenIdle.RELEASE:
                 own[RELEASES] = "1"
-        return {**own, **jupyter.server_variables(PORTER)} if self._server() else own
+        if self._server():
+            own |= jupyter.server_variables(PORTER, python=sys.executable, home=self.home)
+        return own
 
     def ended(self, pid: int, code: int) -> None:
         super().ended(pid, code)

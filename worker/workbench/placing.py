@@ -10,6 +10,7 @@ FILES = (
     "worker/workbench/idleness.py",
     "worker/workbench/porter.py",
     "worker/workbench/ssh_server.py",
+    "worker/workbench/unwritten.py",
 )
 
 

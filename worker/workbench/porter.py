@@ -48,6 +48,8 @@ LEAVE_WITHIN_S = 3.0
 REAPED_EVERY_S = 0.2
 WRITES_WITHIN_S = 1.5  # jupyter-collaboration writes a second after the last key
 SERVER_LEAVES_WITHIN_S = 8.0
+AFTER_SERVER = "TRAINYARD_AFTER_SERVER"  # variable: command that saves what a dead server has not
+SAVED_WITHIN_S = 8.0
 SOCKET = "/job/run/server.sock"
 SSH_SOCKET, SSH_KEYS = "/job/run/ssh.sock", "/job/run/ssh_keys"
 SSH_HOST_KEY = "/job/run/ssh_host_key.pub"
@@ -71,6 +73,18 @@ def main(descriptor: int, server: Sequence[str] = ()) -> int:
     os.set_inheritable(descriptor, False)
     link = socket.socket(fileno=descriptor)
     return asyncio.run(Porter(link, server).serve())
+
+
+async def _wait(process: asyncio.subprocess.Process, within_s: float) -> None:
+    """Wait until a process has ended, for so long at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await process.wait()
+
+
+def ignore_sigterm() -> None:
+    """Let this process go on at SIGTERM, which all processes of a workbench get at its end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class Porter:
@@ -124,6 +138,8 @@ class Porter:
         code = process.returncode
         await asyncio.gather(self._end_terminals(), self._end_server(process))
         watching.cancel()
+        if process.returncode != 0:
+            await self._save_after(process)
         return code or 0
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
@@ -156,12 +172,22 @@ class Porter:
             if isinstance(stream, Connection):
                 stream.leave()
                 self.close(number, "the workbench is over")  # else they would type on for seconds
+        await _wait(process, WRITES_WITHIN_S)
         if process.returncode is None:
-            await asyncio.sleep(WRITES_WITHIN_S)
             process.terminate()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SERVER_LEAVES_WITHIN_S):
-                    await process.wait()
+            await _wait(process, SERVER_LEAVES_WITHIN_S)
+
+    async def _save_after(self, process: asyncio.subprocess.Process) -> None:
+        """Save what the server has not, which was killed or does not leave."""
+        if AFTER_SERVER not in os.environ:
+            return
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        saving = await asyncio.create_subprocess_exec(
+            *json.loads(os.environ[AFTER_SERVER]), stdin=DEVNULL, preexec_fn=ignore_sigterm
+        )
+        await _wait(saving, SAVED_WITHIN_S)
 
     def hear(self) -> None:
         """Take one frame from the link."""

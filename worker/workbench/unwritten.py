@@ -1,0 +1,87 @@
+"""Documents that JupyterLab's server had not written to their files when it died.
+
+The server writes a file a second after the last key, so nothing is written while somebody types on.
+But each change goes into its store of updates at once, and that outlives it: this program, run
+inside the sandbox by the server's interpreter, writes the files from there. It runs from a copy and
+imports nothing of ours.
+"""
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+STORE = "/tmp/documents.db"
+"""Updates of all open documents, as pycrdt's SQLiteYStore keeps them."""
+FILE_IDS = "/tmp/file_ids.db"
+"""Paths of these documents, as jupyter_server_fileid keeps them."""
+
+
+def main(home: str, store: str = STORE, file_ids: str = FILE_IDS) -> int:
+    """Write what is newer in the store than in its file; name each such file on standard output."""
+    for kind, path, updates, changed_at in stored(Path(home), store, file_ids):
+        if not path.is_file() or path.stat().st_mtime > changed_at:
+            continue  # deleted or moved, or written since
+        text = text_of(kind, updates)
+        if text is not None and text != path.read_text():
+            replace(path, text)
+            sys.stdout.write(f"Written after the server's death: {path.relative_to(home)}\n")
+    return 0
+
+
+def stored(home: Path, store: str, file_ids: str) -> Iterator[tuple[str, Path, list[bytes], float]]:
+    """Yield kind, path, updates and time of the last change, in seconds of the epoch, of each
+    document in the store."""
+    if not (os.path.exists(store) and os.path.exists(file_ids)):
+        return
+    with closing(sqlite3.connect(file_ids)) as ids:
+        paths = dict(ids.execute("SELECT id, path FROM Files").fetchall())
+    with closing(sqlite3.connect(store)) as updates:
+        changes: dict[str, list[tuple[bytes, float]]] = {}
+        for table, column in (("ycheckpoints", "checkpoint"), ("yupdates", "yupdate")):
+            for room, change, at in updates.execute(
+                f"SELECT path, {column}, timestamp FROM {table} ORDER BY timestamp"
+            ):
+                changes.setdefault(room, []).append((change, at))
+    for room, found in changes.items():  # such as .notebook:89e5...b1.y
+        kind, _, file_id = room.removeprefix(".").removesuffix(".y").partition(":")
+        path = paths.get(file_id)
+        if path is not None:
+            yield kind, home / path, [one for one, _ in found], max(at for _, at in found)
+
+
+def text_of(kind: str, updates: list[bytes]) -> str | None:
+    """Return the text of a document's file; None for a kind that has none."""
+    from jupyter_ydoc import ydocs
+    from pycrdt import Doc
+
+    if kind not in ydocs:
+        return None
+    doc: Doc[Any] = Doc()
+    document = ydocs[kind](doc)
+    for update in updates:
+        doc.apply_update(update)
+    content = document.source
+    if isinstance(content, str):
+        return content
+    import nbformat
+
+    notebook = nbformat.from_dict(content)  # type: ignore[no-untyped-call]
+    return str(nbformat.writes(notebook)).rstrip("\n") + "\n"  # type: ignore[no-untyped-call]
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace a file by a new one with this text, whole or not at all."""
+    aside = path.with_name(f".{path.name}.unwritten")
+    aside.write_text(text)
+    aside.chmod(path.stat().st_mode & 0o777)
+    with aside.open("rb") as written:
+        os.fsync(written.fileno())
+    aside.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
