@@ -24,6 +24,10 @@ PATTERNS: Mapping[str, str] = {
         "must begin with a lowercase letter, and consist of lowercase letters, digits, dots, "
         "dashes and underscores; at most 32 characters"
     ),
+    r"^[a-z0-9][a-z0-9._-]{0,31}$": (
+        "must begin with a lowercase letter or digit, and consist of lowercase letters, digits, "
+        "dots, dashes and underscores; at most 32 characters"
+    ),
     r"^[a-z0-9][a-z0-9-]{0,62}$": (
         "must consist of lowercase letters, digits and dashes; at most 63 characters"
     ),
