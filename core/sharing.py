@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.base import ids
+from core.base.errors import NotFound
 from core.tables.jobs import Job
 from core.tables.kinds import AudienceKind, SharedKind
 from core.tables.people import Lab, Membership
@@ -69,6 +70,14 @@ def find_readable_job(
         return job
     shared = may_read(reader_of(session, user_id), SharedKind.JOB, Job.user_id, Job.id)
     return session.scalar(select(Job).where(Job.id == job_id, shared))
+
+
+def require_readable_job(session: Session, job_id: str, user_id: str) -> Job:
+    """Return a job that a person may read. Raises NotFound, with `job` as the field."""
+    job = find_readable_job(session, job_id, user_id)
+    if job is None:
+        raise NotFound(f"You have no job {job_id!r}, and none is shared with you.", param="job")
+    return job
 
 
 def pass_on(session: Session, kind: SharedKind, old_id: str, new_id: str) -> None:

@@ -78,7 +78,7 @@ class Agent:
     api_is_back: Callable[[], None]
     """Function called when the API answers again after a failure."""
     is_cut_off: bool = False
-    known: "KnownOrders | None" = None
+    known: KnownOrders | None = None
     """Orders that the API last sent; None before the first."""
     pause_s: float = 0.0
     """Seconds that the API last wanted between two heartbeats."""

@@ -19,7 +19,7 @@ from api.web.identity import Person
 from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, NotFound
-from core.sharing import find_readable_job
+from core.sharing import require_readable_job
 from core.tables.files import Artifact, Checkpoint, Model, StoredFile
 from core.tables.jobs import Job
 from core.wire.messages import FileRef
@@ -114,9 +114,7 @@ def model_files(checkpoint: Checkpoint) -> Mapping[str, FileRef]:
 
 
 def _checkpoint(session: Session, asked: NewPromotion, person: Person) -> Checkpoint:
-    job = find_readable_job(session, asked.job, person.id)
-    if job is None:
-        raise NotFound(f"You have no job {asked.job!r}, and none is shared with you.", param="job")
+    job = require_readable_job(session, asked.job, person.id)
     kept = session.scalars(
         select(Checkpoint)
         .where(Checkpoint.job_id == job.id, Checkpoint.deleted_at.is_(None))

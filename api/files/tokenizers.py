@@ -19,9 +19,9 @@ from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
 from core.base.clock import utc_now
-from core.base.errors import BadRequest, Conflict, NotFound
+from core.base.errors import BadRequest, Conflict
 from core.base.ids import IdKind, new_id
-from core.sharing import end_sharing, find_readable_job
+from core.sharing import end_sharing, require_readable_job
 from core.tables.files import Artifact, StoredFile, Tokenizer
 from core.tables.jobs import Job
 from core.tables.kinds import SharedKind
@@ -93,11 +93,7 @@ def take_from_job(
     """
     made = sent.begin(session)
     if made is None:
-        job = find_readable_job(session, asked.job, person.id)
-        if job is None:
-            raise NotFound(
-                f"You have no job {asked.job!r}, and none is shared with you.", param="job"
-            )
+        job = require_readable_job(session, asked.job, person.id)
         files = _of_job(session, job)
         store = process.service(Store)
         size = vocabulary_size({name: store.open_path(file.sha256) for name, file in files.items()})

@@ -106,5 +106,14 @@ def test_a_file_that_was_written_since_or_is_gone_stays_so(server: Server) -> No
     assert not gone.exists()
 
 
+def test_an_image_beside_it_stops_nothing(server: Server) -> None:
+    image = server.leaves("a.png", "file", YUnicode(Doc()), "begun\n", "")
+    with sqlite3.connect(server.store) as store:
+        store.execute("UPDATE yupdates SET path = replace(path, '.file:', '.blob:')")
+    note = server.leaves("note.txt", "file", YUnicode(Doc()), "begun\n", "two\n")
+    server.save()
+    assert (image.read_text(), note.read_text()) == ("begun\n", "begun\ntwo\n")
+
+
 def test_a_server_that_had_opened_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert main(str(tmp_path), str(tmp_path / "none.db"), str(tmp_path / "nothing.db")) == 0

@@ -59,7 +59,7 @@ async def _page(viewer: Viewer, text: str | None, refused: ApiProblem | None) ->
         )
         if compared.isdigit() and shown is not None and int(compared) != shown.version:
             other = await viewer.get(PolicyText, path, {"version": compared})
-    examples = policy_examples()
+    examples = {} if shown else policy_examples()  # a start, where there is no policy
     first = examples.get(viewer.query("example"), FIRST)
     context = {
         "me": me,
