@@ -11,15 +11,17 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import redis
 from anyio.from_thread import start_blocking_portal
 from hypothesis import settings
-from sqlalchemy import make_url
+from sqlalchemy import URL, Dialect, Engine, create_engine, event, make_url
 from starlette.testclient import TestClient
 
+from core.database import database as databases
 from core.database.database import Database
 from core.database.schema import upgrade
 from core.process.parent_death import die_with_parent
@@ -69,6 +71,31 @@ def pytest_collection_finish() -> None:
     """A full collection looks through all that was imported, torch too: 0.5 s, again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _statements_compiled_once() -> Iterator[None]:
+    """Engines of one kind share what they have compiled, as the requests of a process do.
+
+    Each test has an engine of its own, whose cache is empty: compiling takes longer than the rest
+    of most requests. Compiled statements belong to a dialect, so the engines share that, too, once
+    a first connection has told it about the server.
+    """
+    compiled: dict[Any, Any] = {}
+    known: dict[str, Dialect] = {}
+
+    def sharing(url: str | URL, **options: Any) -> Engine:
+        engine = create_engine(url, execution_options={"compiled_cache": compiled}, **options)
+        kind = engine.dialect.name
+        if kind in known:
+            engine.dialect = known[kind]
+        else:
+            event.listen(engine, "connect", lambda *_: known.setdefault(kind, engine.dialect))
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(databases, "create_engine", sharing)
+        yield
 
 
 @pytest.fixture(scope="session")
