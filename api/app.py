@@ -85,6 +85,7 @@ from api.sign_in.oidc_provider import Provider
 from api.studies import routes as studies
 from api.studies import routes_comparison as comparison
 from api.studies import routes_reports as reports
+from api.studies.due_reports import keep_reporting
 from api.templates import routes as templates
 from api.watching import routes_calendar as calendar
 from api.watching import routes_changes as changes
@@ -229,6 +230,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
             asyncio.create_task(keep_time(process)),
             asyncio.create_task(audience.look_after()),
             asyncio.create_task(keep_learning(database, plans)),
+            asyncio.create_task(keep_reporting(process)),
         ]
         yield
         for chore in chores:

@@ -81,6 +81,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("GET", "/jobs/{job_id}/history", job.history),
     ("POST", "/jobs/{job_id}/again", submission.again),
     ("POST", "/jobs/{job_id}/tags", job.put_tags),
+    ("POST", "/jobs/{job_id}/report", job.put_report),
     ("POST", "/jobs/{job_id}/{action:str}", job.act),
     ("GET", "/programs/new", new_program.show),
     ("POST", "/programs/new", new_program.submit),

@@ -149,6 +149,8 @@ def _job_view(
             "lease": job.lease_id,
             "cloned_from": job.cloned_from,
             "tags": job.tags,
+            "report_when_ended": job.report_when_ended,
+            "report": job.report_sha256,
             "study": study,
             "agenda": agenda,
             "epoch": job.epoch,

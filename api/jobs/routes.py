@@ -22,7 +22,7 @@ from api.jobs.job_views import (
 from api.jobs.plan_cache import PlanCache
 from api.jobs.plan_views import plan_view
 from api.jobs.queueing import plan_new, queue
-from api.jobs.schemas import AttemptView, JobTags, JobView, PlanView
+from api.jobs.schemas import AttemptView, JobReport, JobTags, JobView, PlanView
 from api.jobs.spec_body import PLAN_BODY, SpecBody
 from api.jobs.submission import (
     overridden,
@@ -167,6 +167,18 @@ def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Respons
 def tag_job(job_id: PlainText, body: JobTags, person: SignedIn, process: ProcessDep) -> JobView:
     """Set the tags of a job, in place of those that it has. Its spec stays as it is."""
     return process.transact(steering.put_tags, job_id, person, body.tags)
+
+
+@router.put("/{job_id}/report", summary="Have a report written when a job has ended")
+def report_job(
+    job_id: PlainText, body: JobReport, person: SignedIn, process: ProcessDep
+) -> JobView:
+    """Choose whether a report is written by itself when the job has ended, with all that it leaves
+    behind. Of a job that has ended it is written at once.
+
+    It belongs to the job's owner, who gets a notice. `report` is its hash.
+    """
+    return process.transact(steering.put_report, job_id, person, when_ended=body.when_ended)
 
 
 @router.post("/{job_id}/cancel", summary="Cancel a job")

@@ -102,6 +102,13 @@ class JobTags(Body):
     tags: Tags
 
 
+class JobReport(Body):
+    """Choice whether a job's report is written by itself."""
+
+    when_ended: bool
+    """Write a report when the job has ended; at once if it has. False: do not."""
+
+
 class JobView(View):
     """A job."""
 
@@ -126,6 +133,10 @@ class JobView(View):
     cloned_from: str | None
     tags: list[str] = Field(default_factory=list)
     """Words to find the job by: those of its spec until they were changed."""
+    report_when_ended: bool = False
+    """True while a report is to be written when the job has ended."""
+    report: str | None = None
+    """Hash of the report that was written when the job had ended; null if there is none."""
     study: str | None
     """The study that the job belongs to."""
     agenda: str | None

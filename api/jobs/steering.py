@@ -238,6 +238,27 @@ def put_tags(
     return show_job(session, job_id, person)
 
 
+def put_report(
+    session: Session, bells: Bells, job_id: str, person: Person, *, when_ended: bool
+) -> JobView:
+    """Choose whether a report is written when a job has ended. Raises NotFound, Conflict if it is
+    written already and was not to be."""
+    job = find_job_locked(session, job_id, person)
+    if not when_ended and job.report_sha256 is not None:
+        raise Conflict(
+            f"The report of {job.name} is written already. Its owner can delete it among the "
+            "reports.",
+            code="report_written",
+        )
+    is_due = when_ended and job.report_sha256 is None
+    if is_due != job.report_when_ended:
+        job.report_when_ended = is_due
+        audit_others(session, job, person, "job.report")
+        bells.jobs.add(job.id)
+    session.flush()
+    return show_job(session, job_id, person)
+
+
 def ask(
     session: Session,
     bells: Bells,

@@ -20,7 +20,7 @@ from api.web.process import Process
 from api.web.schemas import Page
 from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
-from core.notices.words import title
+from core.notices.words import page_of, title
 from core.tables.kinds import Channel, DeliveryState, NoticeState
 from core.tables.notices import EVERY_KIND, ChannelChoice, Delivery, Notice, Webhook
 from core.tables.people import User
@@ -124,6 +124,7 @@ def _view(notice: Notice, delivery: Delivery | None) -> NoticeView:
         title=title(notice.kind),
         message=str(notice.facts["message"]),
         subject=notice.subject,
+        page=page_of(notice),
         channel=delivery.channel if delivery else None,
         state=state,
         attempts=delivery.attempts if delivery else 0,

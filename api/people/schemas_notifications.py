@@ -18,7 +18,9 @@ class NoticeView(View):
     title: str
     message: str
     subject: str
-    """Id of the object that the notice is about."""
+    """Id of the object that the notice is about, or the hash of the report."""
+    page: str = ""
+    """Path of the page about it, such as `/jobs/job_...`; empty if there is none."""
     channel: Channel | None
     """Channel by which the notice is sent; null until one is chosen."""
     state: DeliveryState

@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.jobs.job_views import attempt_views, find_job, show_job
@@ -104,6 +104,8 @@ def delete_report(
     if report.deleted_at is None:
         report.title, report.content, report.deleted_at = "", "", now
         end_sharing(session, SharedKind.REPORT, sha256)
+        of_job = (Job.user_id == person.id, Job.report_sha256 == sha256)
+        session.execute(update(Job).where(*of_job).values(report_sha256=None))
         audit.record(session, person.id, "report.delete", sha256, now=now)
 
 
@@ -131,6 +133,18 @@ def content_of(
         made_at=now,
         lease=lease,
         jobs=[_report_job(session, job, person, now) for job in jobs],
+    )
+
+
+def report_of(content: ReportContent, *, user_id: str) -> Report:
+    """Return the row of a report."""
+    text = canonical(content.model_dump(mode="json"))
+    return Report(
+        sha256=digest(text),
+        user_id=user_id,
+        title=content.title,
+        content=text,
+        made_at=content.made_at,
     )
 
 

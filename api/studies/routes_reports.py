@@ -37,14 +37,7 @@ def make_report(body: NewReport, person: SignedIn, process: ProcessDep) -> Respo
     now = utc_now()
     with process.read() as session:
         content = reports.content_of(session, body, person, process.url, now)
-    text = reports.canonical(content.model_dump(mode="json"))
-    report = Report(
-        sha256=reports.digest(text),
-        user_id=person.id,
-        title=content.title,
-        content=text,
-        made_at=now,
-    )
+    report = reports.report_of(content, user_id=person.id)
     process.transact(reports.add_report, person, report=report)
     return _answer(report, 201)
 

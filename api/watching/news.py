@@ -19,7 +19,8 @@ from api.records.log_store import LogCursor, LogFilter
 from api.watching.schemas import LiveLog, LiveMetrics
 from api.web.schemas import EventView
 from core.base.errors import BadRequest
-from core.states import TERMINAL_JOB, WAITING_JOB, AttemptState
+from core.jobs.handing_over import has_handed_over
+from core.states import TERMINAL_JOB, WAITING_JOB
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.telemetry import StreamCursor
 
@@ -55,6 +56,7 @@ MARKS = (
     )
     .where(Job.id.in_(bindparam("job_ids", expanding=True)), Job.state.in_(sorted(WAITING_JOB)))
 )
+HANDED_OVER = select(Job.id).where(Job.id == bindparam("job_id"), has_handed_over())
 NO_END = 2**63 - 1
 
 Mark = tuple[object, ...]
@@ -201,16 +203,8 @@ def _metrics_of(session: Session, job_id: str) -> list[tuple[int, str, int]]:
 
 
 def _is_over(session: Session, job: Job) -> bool:
-    """Return True if nothing more can come: the job is final and its last attempt has handed
-    everything over."""
-    if job.state not in TERMINAL_JOB:
+    """Return True if nothing more can come: the job is final, its last attempt has handed
+    everything over, and no report of it is to be written."""
+    if job.state not in TERMINAL_JOB or job.report_when_ended:
         return False
-    last = session.execute(
-        select(Attempt.state, Attempt.files_kept, Attempt.exit.is_(None))
-        .where(Attempt.job_id == job.id, Attempt.epoch == job.epoch)
-        .order_by(Attempt.epoch.desc())
-    ).first()
-    if last is None:
-        return True
-    state, files_kept, nobody_saw_the_end = last
-    return state is AttemptState.EXITED and (files_kept or nobody_saw_the_end)
+    return session.scalar(HANDED_OVER, {"job_id": job.id}) is not None

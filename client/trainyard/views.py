@@ -1495,6 +1495,10 @@ class Job(View):
     is_held: bool = False
     """True while the sandbox of an attempt that has failed is held: its owner may open a shell in
     it, or release it."""
+    report: str | None = None
+    """Hash of the report that was written when the job had ended; null if there is none."""
+    report_when_ended: bool = False
+    """True while a report is to be written when the job has ended."""
     tags: tuple[str, ...] = ()
     """Words to find the job by: those of its spec until they were changed."""
 
@@ -1982,7 +1986,7 @@ class Notice(View):
     title: str
     message: str
     subject: str
-    """Id of the object that the notice is about."""
+    """Id of the object that the notice is about, or the hash of the report."""
     channel: str | None
     """Channel by which the notice is sent; null until one is chosen."""
     state: str
@@ -1993,6 +1997,8 @@ class Notice(View):
     """Reason that the notice has not left; empty if there is none."""
     created_at: datetime
     sent_at: datetime | None
+    page: str = ""
+    """Path of the page about it, such as `/jobs/job_...`; empty if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)

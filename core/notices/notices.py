@@ -38,6 +38,9 @@ class NoticeKind(StrEnum):
     JOB_FAILED = "job_failed"
     JOB_HELD = "job_held"
     """Job that is paused because it was stopped too often before a first checkpoint."""
+    REPORT_WRITTEN = "report_written"
+    """Report that was written because its job has ended."""
+    REPORT_REFUSED = "report_refused"
 
 
 JOB_NEWS = frozenset({NoticeKind.JOB_SUCCEEDED, NoticeKind.JOB_FAILED, NoticeKind.JOB_HELD})

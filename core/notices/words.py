@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from core.notices.notices import JOB_NEWS, NoticeKind
+from core.notices.notices import NoticeKind
 from core.tables.notices import Notice
 
 TITLES: dict[str, str] = {
@@ -27,8 +27,11 @@ TITLES: dict[str, str] = {
     NoticeKind.JOB_SUCCEEDED: "Your job has succeeded",
     NoticeKind.JOB_FAILED: "Your job has failed",
     NoticeKind.JOB_HELD: "Your job is held",
+    NoticeKind.REPORT_WRITTEN: "The report of your job is written",
+    NoticeKind.REPORT_REFUSED: "The report of your job is not written",
     NoticeKind.TEST: "This is a test",
 }
+PAGES = {"job": "/jobs", "lease": "/leases", "agenda": "/agendas"}  # by the prefix of an id
 LABELS = {"hold_start": "from", "hold_end": "node is free at", "usable_end": "jobs stop at"}
 
 
@@ -48,8 +51,8 @@ def write(notices: Sequence[Notice], *, name: str, zone: ZoneInfo, url: str) -> 
         if len(notices) > 1:
             parts.append(f"* {moment(notice.created_at, zone)}: {title(notice.kind)}")
         parts.append(body(notice, zone))
-        if url and notice.kind in JOB_NEWS:
-            parts.append(f"  {url}/jobs/{notice.subject}")
+        if url and (page := page_of(notice)):
+            parts.append(f"  {url}{page}")
     closing = f"Times are in the time zone {zone.key}."
     if url:
         closing += f" Choose your notices and how they reach you: {url}/account"
@@ -59,6 +62,14 @@ def write(notices: Sequence[Notice], *, name: str, zone: ZoneInfo, url: str) -> 
 def title(kind: str) -> str:
     """Return the subject of a kind of notice, in a few words."""
     return TITLES.get(kind) or kind.replace("_", " ").capitalize()
+
+
+def page_of(notice: Notice) -> str:
+    """Return the path of the page about the subject of a notice; empty if there is none."""
+    if notice.kind == NoticeKind.REPORT_WRITTEN:
+        return f"/reports/{notice.subject}"
+    place = PAGES.get(notice.subject.partition("_")[0])
+    return f"{place}/{notice.subject}" if place else ""
 
 
 def body(notice: Notice, zone: ZoneInfo) -> str:

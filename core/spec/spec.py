@@ -151,6 +151,8 @@ class JobTerms(SpecPart):
     tags: Annotated[Tags, Field(exclude_if=lambda tags: not tags)] = ()
     """Words to find the job by, such as lab-1: lowercase letters, digits, `.`, `_` and `-`. They
     can be changed later."""
+    report_when_ended: bool = Field(default=False, exclude_if=lambda wanted: not wanted)
+    """Write a report when the job has ended, however it ends. It can be changed until then."""
     resources: Resources
     lease: LeaseId | None = None
     """Booked lease to run in. None: the job starts when a node is free."""

@@ -31,6 +31,12 @@ class Job(Base):
         Index("ix_jobs_user_id_id", "user_id", "id"),
         Index("ix_jobs_user_id_state", "user_id", "state"),
         Index("ix_jobs_state", "state"),
+        Index(
+            "ix_jobs_report_when_ended",
+            "id",
+            sqlite_where=text("report_when_ended"),
+            postgresql_where=text("report_when_ended"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -53,6 +59,10 @@ class Job(Base):
     cloned_from: Mapped[str | None]
     tags: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     """Words by which its owner finds it: those of the spec until they are changed."""
+    report_when_ended: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    """True while a report is to be written at its end; no longer once it is written."""
+    report_sha256: Mapped[str | None] = mapped_column(String(64))
+    """The report that was written at its end, unless its owner has deleted it."""
     traceparent: Mapped[str | None]
     """Trace of its submission in the format of W3C Trace Context, if it has one."""
     state: Mapped[JobState]

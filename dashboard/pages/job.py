@@ -88,6 +88,19 @@ async def put_tags(viewer: Viewer) -> Response:
     return redirect(f"/jobs/{job_id}")
 
 
+async def put_report(viewer: Viewer) -> Response:
+    """Have a report written when the job has ended, or no longer; a refusal stands on the job's own
+    page."""
+    job_id = viewer.part("job_id")
+    wanted = (await viewer.form()).get("when_ended") == "true"
+    answer = await viewer.or_refusal(
+        viewer.call("PUT", f"/v1/jobs/{job_id}/report", json={"when_ended": wanted}), (409,)
+    )
+    if isinstance(answer, ApiProblem):
+        return await _page(viewer, answer)
+    return redirect(f"/jobs/{job_id}")
+
+
 async def _page(viewer: Viewer, refused: ApiProblem | None) -> Response:
     me, happened, past, placed = await asyncio.gather(
         viewer.me(),

@@ -119,5 +119,6 @@ def everything(server: FakeServer) -> None:
     [of_class] = d.NETWORK["lists"]
     server.answer("PUT /v1/admin/network/node-classes/a100x4", as_json(of_class))
     server.answer("PUT /v1/admin/network/labs/vision", as_json(d.NO_HOSTS))
+    server.answer(f"PUT {JOB}/report", as_json({**d.job(), "report_when_ended": True}))
     server.answer(f"PUT {JOB}/tags", as_json({**d.job(), "tags": ["lab-1"]}))
     server.answer("PATCH /v1/users/ada", as_json(d.USER))

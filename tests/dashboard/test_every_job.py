@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 from playwright.sync_api import Page
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.base.clock import utc_now
-from core.states import JobState, Outcome
-from core.tables.jobs import Job
+from core.states import AttemptState, JobState, Outcome
+from core.tables.jobs import Attempt, Job
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
@@ -125,6 +126,39 @@ def test_the_page_is_whole(stage: Stage, page: Page, kind: str, state: JobState)
         assert page.locator("[data-chart]:visible").count() == 0, "without data there is no room"
     else:
         page.locator("[data-chart=parts] canvas").wait_for()
+
+
+def test_a_report_is_chosen_while_the_job_runs_and_is_there_once_it_has_ended(
+    stage: Stage, page: Page
+) -> None:
+    with stage.database.write() as session:
+        add(stage, session, "recipe", JobState.RUNNING, name="to-report")
+    job_id = stage.jobs["to-report"]
+    page.goto(f"/jobs/{job_id}")
+    page.click("#report summary")
+    page.click("text=Write it when it has ended")
+    assert page.inner_text("#head .tag >> nth=0") == "report when ended"
+    page.click("#report summary")
+    page.click("text=Don't write it")
+    assert page.locator("text=report when ended").count() == 0
+    page.click("#report summary")
+    page.click("text=Write it when it has ended")
+    page.locator("#line[data-line=live]").wait_for()
+    with stage.database.write() as session:
+        now = utc_now()
+        attempt = session.scalars(select(Attempt).where(Attempt.job_id == job_id)).one()
+        attempt.state, attempt.outcome, attempt.ended_at = (
+            AttemptState.EXITED,
+            Outcome.SUCCEEDED,
+            now,
+        )
+        job = session.get_one(Job, job_id)
+        job.state, job.finished_at = JobState.SUCCEEDED, now
+    page.click("#head a.btn:text-is('Report')")  # without a reload
+    assert page.inner_text("h1") == "to-report"
+    page.goto("/account")
+    page.click("text=The report of your job is written")
+    assert page.inner_text("h1") == "to-report"
 
 
 def test_the_page_of_a_job_that_this_version_cannot_read_has_its_lines(

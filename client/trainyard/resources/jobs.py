@@ -107,6 +107,12 @@ class Jobs:
         answer = self._connection.put(path(job_id, "tags"), {"tags": list(tags)})
         return decode(Job, answer)
 
+    def report_when_ended(self, job_id: str, wanted: bool = True) -> Job:
+        """Have a report written when a job has ended, or no longer. `report` of the job is then its
+        hash."""
+        answer = self._connection.put(path(job_id, "report"), {"when_ended": wanted})
+        return decode(Job, answer)
+
     def cancel(self, job_id: str) -> Job:
         """End a job for good; a running one saves a checkpoint first."""
         return self._act(job_id, "cancel")

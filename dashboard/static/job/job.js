@@ -47,7 +47,16 @@ const REST_MS = 1000; // few look at one job
 for (const id of ["head", "lead", "events-box", "history"])
   reads(id, (way) => redraw(id, way), { rest: REST_MS });
 /** @type {(keyof JobView)[]} */
-const HEAD = ["state", "reason", "desired", "epoch", "node", "predicted_start"];
+const HEAD = [
+  "state",
+  "reason",
+  "desired",
+  "epoch",
+  "node",
+  "predicted_start",
+  "report_when_ended",
+  "report",
+];
 /** @param {string[]} ids */
 const refresh = (...ids) => ring(ids, { after: BURST_MS });
 // Only a job that has ended opens with its failure or its result.

@@ -18,6 +18,8 @@ from tests.api.shapes import heartbeat, job_spec, place
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
+BODIES = {"tags": {"tags": []}, "report": {"when_ended": True}}
+"""Bodies of the routes that demand one, by the last word of their path."""
 USES = {"/v1/jobs/{job_id}/clone"}
 """Routes that make something of the reader's own."""
 
@@ -45,7 +47,7 @@ def statuses(caller: TestClient, job: str, *methods: str) -> dict[tuple[str, str
     told = {}
     for method, path in routes_of_a_job(*methods):
         address = re.sub(r"\{([a-z_]+)\}", lambda found: values[found[1]], path)
-        body = None if method == "GET" else {"tags": []} if path.endswith("/tags") else {}
+        body = None if method == "GET" else BODIES.get(path.rpartition("/")[2], {})
         with caller.stream(method, address, params={"with": job}, json=body) as answer:
             told[method, path] = answer.status_code
     return told

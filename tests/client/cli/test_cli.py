@@ -112,6 +112,7 @@ COMMANDS = [
     ["profile", d.JOB_ID],
     ["snapshot", d.JOB_ID],
     ["tag", d.JOB_ID, "lab-1"],
+    ["report", d.JOB_ID, "--when-ended"],
     ["logout"],
 ]
 
@@ -143,7 +144,6 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
         "usage",
         "doctor",
         "ssh",
-        "report",
     }  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
         "course", "datasets", "models", "templates", "workspace", "studies", "agenda", "leases",
@@ -720,7 +720,7 @@ def test_options_of_submit_are_laid_over_a_file_or_refused(
 ) -> None:
     everything(server)
     terms = ("--nodes", "4", "--ranks", "2", "--name", "other", "--wall-time", "9h")
-    terms += ("--allow-oom",)
+    terms += ("--allow-oom", "--report-when-ended")
     shown = run(
         "submit",
         job_file,
@@ -742,6 +742,7 @@ def test_options_of_submit_are_laid_over_a_file_or_refused(
             "node_class": "big",
             "allow_oom": True,
         },
+        "report_when_ended": True,
         "lease": LEASE_A,
         "leases": None,
     }

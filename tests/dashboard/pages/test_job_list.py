@@ -6,6 +6,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
+from core.states import JobState
 from dashboard.job_columns import COLUMNS, USUAL
 from tests.dashboard.fake_api import FakeApi, job, me, refusal
 
@@ -73,6 +74,27 @@ def test_tags_are_changed_on_the_page_of_a_job(api: FakeApi, page: TestClient) -
     answer = page.post(f"{address}/tags", data={"tags": HOSTILE})
     assert answer.status_code == 422
     assert "Use lowercase letters." in answer.text
+
+
+def test_a_report_at_the_end_is_chosen_and_undone_on_the_page_of_a_job(
+    api: FakeApi, page: TestClient
+) -> None:
+    address = f"/jobs/{job().id}"
+    for chosen, offered in ((False, "Write it when it has ended"), (True, "Don't write it")):
+        api.show(job(state=JobState.RUNNING, report_when_ended=chosen))
+        assert offered in page.get(address).text
+        api.put(f"/v1{address}/report", job(), method="PUT")
+        sent = {"when_ended": "false" if chosen else "true"}
+        assert page.post(f"{address}/report", data=sent).status_code == 303
+        body = json.loads(api.sent("PUT", f"/v1{address}/report").body)
+        assert body == {"when_ended": not chosen}
+    api.put(f"/v1{address}/report", refusal(409, "It is written already."), method="PUT")
+    answer = page.post(f"{address}/report", data={"when_ended": HOSTILE})
+    assert (answer.status_code, "It is written already." in answer.text) == (409, True)
+    api.show(job(state=JobState.SUCCEEDED, report_when_ended=True))
+    assert "writing its report" in page.get(address).text
+    api.show(job(state=JobState.SUCCEEDED, report="ab" * 32))
+    assert f'href="/reports/{"ab" * 32}"' in page.get(address).text
 
 
 def test_days_lie_in_the_zone_of_the_browser(api: FakeApi, page: TestClient) -> None:

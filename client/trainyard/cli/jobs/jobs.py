@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.finding import JOBS, JobKey
+from trainyard.cli.jobs.reports import report_words
 from trainyard.cli.jobs.scripts import input_text, script_facts
 from trainyard.cli.jobs.verifying import VERDICTS
 from trainyard.cli.output import (
@@ -91,7 +92,7 @@ def show(named: JobKey, as_json: AsJson = False) -> None:
     if as_json:
         print_json({**job.raw, "attempts": [attempt.raw for attempt in attempts]})
         return
-    _show_job(job)
+    _show_job(job, client.url)
     if attempts:
         say("")
         _show_attempts(attempts)
@@ -186,7 +187,7 @@ def _answer(job: Job, as_json: bool) -> None:
         say(job.reason)
 
 
-def _show_job(job: Job) -> None:
+def _show_job(job: Job, url: str) -> None:
     predicted = moment(job.predicted_start) if job.predicted_start else None
     print_facts(
         [
@@ -210,6 +211,7 @@ def _show_job(job: Job) -> None:
             ("lease", job.lease),
             ("cloned from", job.cloned_from),
             ("tags", ", ".join(job.tags) or None),
+            ("report", report_words(job, url) or None),
             ("submitted", moment(job.created_at)),
             ("started", moment(job.started_at) if job.started_at else None),
             ("finished", moment(job.finished_at) if job.finished_at else None),

@@ -1,6 +1,7 @@
 """`trainyard report` and `trainyard reports`: reports to hand in, and their check."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from trainyard.cli.output import AsJson, Limit, print_answer, print_json, print_
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
 from trainyard.errors import BadInput
+from trainyard.views import Job
 from trainyard.wording import moment
 
 KINDS = (".html", ".json")
@@ -33,9 +35,21 @@ def report(
         Path | None,
         typer.Option("-o", "--output", help="A new file: .html to read, or .json to check."),
     ] = None,
+    when_ended: Annotated[
+        bool | None,
+        typer.Option(
+            "--when-ended/--no-when-ended",
+            help="Have a report of each job written when it has ended, or no longer.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Freeze the results of jobs or a lease as a report addressed by its hash."""
+    if when_ended is not None:
+        if lease or title or output or not jobs:
+            raise typer.BadParameter("--when-ended takes jobs, and no other option")
+        _write_when_ended(jobs, wanted=when_ended, as_json=as_json)
+        return
     if bool(jobs) == bool(lease):
         raise typer.BadParameter("name jobs, or one lease with --lease LEASE")
     if output is not None:
@@ -55,6 +69,30 @@ def report(
     say(f"{written.content.title}: {address}")
     if output is not None:
         say(f"Written to {output}")
+
+
+def _write_when_ended(jobs: Sequence[str], *, wanted: bool, as_json: bool) -> None:
+    """Have a report of each job written when it has ended, or no longer."""
+    with connect() as client:
+        ids = [JOBS.id_of(client, one, changes=True) for one in jobs]
+        changed = [client.jobs.report_when_ended(job_id, wanted) for job_id in ids]
+        if as_json:
+            print_json([job.raw for job in changed])
+            return
+        for job in changed:
+            say(f"{job.name}: {report_words(job, client.url) or 'no report is written by itself'}.")
+
+
+def report_words(job: Job, url: str) -> str:
+    """Return the address of the report of a job that has ended, or when it is written; empty if
+    none is."""
+    if job.report is not None:
+        return f"{url}/reports/{job.report}"
+    if not job.report_when_ended:
+        return ""
+    return (
+        "its report is being written" if job.is_final else "a report is written when it has ended"
+    )
 
 
 @app.command("list")

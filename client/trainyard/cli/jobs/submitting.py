@@ -34,6 +34,7 @@ class Terms:
     allow_oom: bool = False
     start_from: str | None = None
     tags: Sequence[str] = ()
+    report_when_ended: bool = False
 
     def fields(self) -> dict[str, Any]:
         """Return the terms as fields of a job; a lease replaces all leases that a job names."""
@@ -49,6 +50,8 @@ class Terms:
             fields["resources"] = said
         if self.tags:
             fields["tags"] = list(self.tags)
+        if self.report_when_ended:
+            fields["report_when_ended"] = True
         if self.start_from is not None:
             job, _, step = self.start_from.partition("/step-")
             if not step.isdigit():
@@ -91,6 +94,14 @@ def submit(
             help="Word to find the job by, such as lab-1; may be repeated.", rich_help_panel=TERMS
         ),
     ] = None,
+    report_when_ended: Annotated[
+        bool,
+        typer.Option(
+            "--report-when-ended",
+            help="Have a report written when it has ended.",
+            rich_help_panel=TERMS,
+        ),
+    ] = False,
     node_class: Annotated[
         str | None, typer.Option(help="Class of the nodes to run on.", rich_help_panel=TERMS)
     ] = None,
@@ -215,6 +226,7 @@ def submit(
         allow_oom=allow_oom,
         start_from=start_from,
         tags=tag or [],
+        report_when_ended=report_when_ended,
     )
     options = ScriptOptions(
         folder=folder,
