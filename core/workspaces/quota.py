@@ -32,7 +32,28 @@ class Quota:
             return ""
         return (
             f"The workspace holds {' and '.join(over)} in the site's shared folder. Delete "
-            "something: the site may stop it from growing."
+            "something: programs that bring it are ended, and only a workbench starts."
+        )
+
+    def why_not_started(self, size: int, files: int) -> str:
+        """Return the reason why a program is not started on a shared folder; empty if it is."""
+        over = self._over(size, files)
+        if not over:
+            return ""
+        return (
+            f"The workspace holds {' and '.join(over)} in the site's shared folder, so nothing "
+            "that writes to it starts but a workbench. Delete something in a workbench, or submit "
+            "without the workspace."
+        )
+
+    def why_ended(self, size: int, files: int) -> str:
+        """Return the reason why a program in a shared folder is ended; empty if it goes on."""
+        over = self._over(size, files)
+        if not over:
+            return ""
+        return (
+            f"The program was ended because its owner's workspace holds {' and '.join(over)} in "
+            "the site's shared folder. Delete something in a workbench"
         )
 
     def warning(self, size: int, files: int) -> str:

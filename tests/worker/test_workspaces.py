@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from core.jobs.retention import size_text
 from core.states import Outcome
-from core.wire.messages import SnapshotReport, StopOrder, StoredBlob, WorkspaceOrder
+from core.wire.messages import ExitRecord, SnapshotReport, StopOrder, StoredBlob, WorkspaceOrder
 from core.workspaces.tree import SMALL, Blob, EntryKind, Tree, read_tree
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
 from tests.worker.scripts import output_of, script_order
 from worker.attempts import Key
+from worker.preparing.placing_workspace import quota_of
 from worker.scripts.sandbox import Level, why_not
 from worker.workspaces.packing import Draft, Known, draft, empty_folder
 from worker.workspaces.restoring import BadContent, restore
@@ -386,6 +388,64 @@ def test_a_shared_folder_is_bound_as_it_is_and_nobody_sees_the_other_ones(
     said = api.wait_for(lambda: text if "kept" in (text := output_of(api, "job_p")) else None)
     assert "[False, False]" in said
     assert not api.snapshots
+
+
+GROWS = """
+import os, pathlib, time
+folder = pathlib.Path(os.environ["TRAINYARD_WORKSPACE"])
+(pathlib.Path(os.environ["TRAINYARD_OUTPUT"]) / "result").write_text("found")
+(folder / "more").write_bytes(bytes(int(os.environ["GROWS_BY"])))
+if (folder / "more").stat().st_size > 1:
+    time.sleep(600)
+"""
+
+
+def test_a_shared_folder_beyond_its_quota_starts_no_program_and_ends_one_that_fills_it(
+    api: FakeApi, node: Node, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o711)
+    node.start(TRAINYARD_WORKSPACES=str(shared), **OFTEN)
+    order = workspace(access="shared", max_bytes=1000)
+    begun = script_order(api, WRITES, "job_begun", workspace=order)
+    assert api.wait_for_exit(api.order(begun)).outcome is Outcome.SUCCEEDED
+    folder = shared / "user_01abc"
+    held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+    def run(job: str, grows_by: int) -> ExitRecord:
+        environment = {"GROWS_BY": str(grows_by)}
+        return api.wait_for_exit(
+            api.order(script_order(api, GROWS, job, workspace=order, environment=environment))
+        )
+
+    (folder / "fill").write_bytes(bytes(999 - held))
+    assert run("job_last_byte", 1).outcome is Outcome.SUCCEEDED  # 1,000 of 1,000 bytes
+    assert run("job_at_the_limit", 1).outcome is Outcome.SUCCEEDED
+    (folder / "fill").write_bytes(bytes(1000 - held))
+    refused = run("job_beyond", 1)
+    assert refused.outcome is Outcome.USER_ERROR
+    assert "The workspace holds 1001 bytes of at most 1000 bytes" in refused.reason
+    assert "Delete something in a workbench" in refused.reason
+    (folder / "fill").unlink()
+    ended = run("job_fills", 5000)
+    assert ended.outcome is Outcome.USER_ERROR
+    assert f"workspace holds {size_text(5000 + held)} of at most 1000 bytes" in ended.reason
+    kept = node.attempt(Key("job_fills", 1)).artifacts
+    assert [path.read_text() for path in kept.rglob("result")] == ["found"]
+
+
+@pytest.mark.parametrize("held", [1000, 3000])
+def test_a_workbench_starts_on_a_full_shared_folder_that_may_only_shrink(
+    tmp_path: Path, held: int
+) -> None:
+    folder = tmp_path / "shared" / "user_01abc"
+    folder.mkdir(parents=True)
+    (folder / "data").write_bytes(bytes(held))
+    order = workspace(access="shared", max_bytes=1000)
+    found = quota_of(folder, order, is_workbench=True)
+    assert (found.max_bytes, found.max_files) == (held, 1000)
+    assert not found.why_ended(held, 1)
+    assert f"{held + 1 if held < 1024 else '2.9 KiB'}" in found.why_ended(held + 1, 1)
 
 
 def test_a_shared_folder_follows_its_owner_to_another_node_and_its_use_is_told(

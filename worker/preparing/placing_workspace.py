@@ -1,38 +1,48 @@
 """Placing of a workspace on this node, before its owner's program starts."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from core.states import Outcome
 from core.wire.messages import FileRef, WorkspaceOrder
+from core.workspaces.quota import Quota
 from core.workspaces.tree import BadTree, Blob, read_tree
 from worker.attempts import Attempt
 from worker.preparing.fetching import Fetcher, size_text
 from worker.scripts.preparing_script import CannotStart, ScriptHost
-from worker.workspaces.apart import Restoring, restore_apart
+from worker.workspaces.apart import Restoring, Summing, restore_apart, sum_up_apart
 from worker.workspaces.folders import WorkspaceFiles, WorkspaceMount, WorkspaceState
 from worker.workspaces.packing import empty_folder
 from worker.workspaces.restoring import BadContent
 
+MOST_COUNTED = 10_000_000  # entries of a folder that is too full already
+
 
 def place_workspace(
-    attempt: Attempt, order: WorkspaceOrder, fetcher: Fetcher, host: ScriptHost
+    attempt: Attempt,
+    order: WorkspaceOrder,
+    fetcher: Fetcher,
+    host: ScriptHost,
+    *,
+    is_workbench: bool,
 ) -> WorkspaceMount:
     """Have the workspace of an attempt on this node: its folder of the site, or made of the store.
 
     Raises CannotStart, and OSError of the disk.
     """
     files = WorkspaceFiles(attempt)
-    mount = _shared_folder(order, host) if order.access == "shared" else None
     state = WorkspaceState(
         access=order.access,
-        shared_folder="" if mount is None else mount.folder,
         max_bytes=order.max_bytes,
         max_files=order.max_files,
         is_kept=order.access == "read",
     )
-    if mount is not None:
-        files.write_state(state)
+    if order.access == "shared":
+        mount = _shared_folder(order, host)
+        quota = quota_of(Path(mount.folder), order, is_workbench=is_workbench)
+        shared = {"shared_folder": mount.folder, **asdict(quota)}
+        files.write_state(state.model_copy(update=shared))
         return mount
     empty_folder(files.folder).chmod(0o755)
     files.look_file.unlink(missing_ok=True)
@@ -91,3 +101,19 @@ def _shared_folder(order: WorkspaceOrder, host: ScriptHost) -> WorkspaceMount:
             "must let the worker's user create folders and give them to people's users in it.",
         ) from error
     return WorkspaceMount(folder=str(folder), writable=True, uid=uid)
+
+
+def quota_of(folder: Path, order: WorkspaceOrder, *, is_workbench: bool) -> Quota:
+    """Return what a shared folder may hold while the program runs: what it may hold at all, or, for
+    a workbench, what it holds already, so that its owner can delete something there.
+
+    Raises CannotStart if it holds too much for another program.
+    """
+    quota = Quota(order.max_bytes, order.max_files)
+    most = MOST_COUNTED if is_workbench else quota.max_files
+    use = sum_up_apart(Summing(root=folder, max_entries=most))
+    if is_workbench:
+        return Quota(max(quota.max_bytes, use.size), max(quota.max_files, use.files))
+    if refused := quota.why_not_started(use.size, use.files):
+        raise CannotStart(Outcome.USER_ERROR, refused)
+    return quota

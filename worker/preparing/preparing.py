@@ -139,7 +139,10 @@ class Preparation(threading.Thread):
         order = self.order.workspace
         if order is None:
             return None
-        return place_workspace(self.attempt, order, self.fetcher, self.host)
+        is_workbench = isinstance(self.order.spec, Workbench)
+        return place_workspace(
+            self.attempt, order, self.fetcher, self.host, is_workbench=is_workbench
+        )
 
     def _tell(self, message: str) -> None:
         self.message = message

@@ -92,6 +92,7 @@ class ProgramLauncher:
     exit_code: int | None = None
     breach: str = ""
     """Forbidden action of the script, for which it was ended."""
+    keeps_output: bool = True
     user: SandboxUser | None = None
     """User that it runs as, held by this process to its end; None if the worker is not root."""
     relay_pid: int = 0
@@ -411,6 +412,8 @@ class ProgramLauncher:
                 f"The script was ended because it had created {files:,} files; this node "
                 f"allows {limits.files:,}"
             )
+        self.keeps_output = not self.breach  # output that fills the disk is not kept
+        self.breach = self.breach or WorkspaceFiles(self.attempt).why_ended()
         if self.breach:
             self.kill_ranks()
 
@@ -515,7 +518,7 @@ class ProgramLauncher:
             self._collect(last=True)
         step = max(self.attempt.last_step(), self.run.resume_step)
         checkpoint, left_out = None, list[str]()
-        if not self.breach:  # output that fills the disk is not kept
+        if self.keeps_output:
             checkpoint, left_out = self.output.conclude(step=step)
         if left_out:
             say(

@@ -4,12 +4,15 @@ workspace/             the folder itself, /job/workspace inside
 workspace.json         what the program may do with it, and how far the store is
 workspace-look.json    the last look: the tree, and what its files looked like
 workspace-aside/       contents on their way to the store
+workspace-use.json     what a person's folder in the site's shared one held at the last look
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from core.workspaces.quota import Quota
+from core.workspaces.shared import SharedUse
 from strategies.plan.run_directory import json_bytes, write_atomically
 from worker.attempts import Attempt, StateFile, read_model
 
@@ -34,6 +37,7 @@ class WorkspaceState(StateFile):
     shared_folder: str = ""
     """The person's folder in the site's shared one; empty: the workspace is the attempt's own."""
     max_bytes: int
+    """Beyond it a program in a shared folder is ended, and nothing else is kept."""
     max_files: int
     is_kept: bool = False
     """True if nothing of it is to be brought to the store any more."""
@@ -69,6 +73,18 @@ class WorkspaceFiles:
     def tree(self) -> Path:
         """File of the tree that is brought."""
         return self.attempt.path / "workspace-tree.json"
+
+    @property
+    def use_file(self) -> Path:
+        return self.attempt.path / "workspace-use.json"
+
+    def why_ended(self) -> str:
+        """Return the reason why the attempt's program must be ended: the person's shared folder
+        held too much at the last look. Empty if it may go on."""
+        state, use = self.state(), read_model(self.use_file, SharedUse)
+        if state is None or use is None or not state.shared_folder:
+            return ""
+        return Quota(state.max_bytes, state.max_files).why_ended(use.size, use.files)
 
     def state(self) -> WorkspaceState | None:
         return read_model(self.state_file, WorkspaceState)

@@ -17,6 +17,7 @@ import structlog
 from core.base.clock import boot_s
 from core.wire.messages import MissingQuery, SharedLook, SnapshotAck, SnapshotReport, StoredBlob
 from core.workspaces.tree import Blob
+from strategies.plan.run_directory import json_bytes, write_atomically
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder
 from worker.workspaces.apart import Found, Looking, Summing, look_apart, sum_up_apart
@@ -162,6 +163,7 @@ class WorkspaceKeeper:
         key = files.attempt.key
         folder = Path(state.shared_folder)
         use = sum_up_apart(Summing(root=folder, max_entries=state.max_files))
+        write_atomically(files.use_file, json_bytes(use))  # its launcher looks at it
         look = SharedLook(job_id=key.job_id, epoch=key.epoch, use=use)
         self._say(files, pace, self.client.report_shared_look(look).message)
 

@@ -240,7 +240,8 @@ def test_what_a_node_sees_in_a_shared_folder_is_its_owners_to_see_and_warned_abo
     over = look(2000, 4).json()["message"]
     assert over == (
         "The workspace holds 2.0 KiB of at most 1000 bytes and 4 files and folders of at most 3 in "
-        "the site's shared folder. Delete something: the site may stop it from growing."
+        "the site's shared folder. Delete something: programs that bring it are ended, and only a "
+        "workbench starts."
     )
     assert world.ann.get("/v1/workspace").json()["trouble"] == over
     assert events(world, job_id)["workspace_over_quota"] == over
