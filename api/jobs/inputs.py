@@ -14,7 +14,7 @@ from core.base.errors import BadRequest
 from core.sharing import find_readable_job
 from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
 from core.spec.spec import JobSpec, ProgramJobSpec
-from core.tables.files import Checkpoint, Dataset, Model
+from core.tables.files import Checkpoint, Dataset, Model, Tokenizer
 from core.tables.jobs import Job, JobInput
 from core.tables.nodes import Node
 from core.wire.messages import FileRef
@@ -111,10 +111,18 @@ def inputs_of(session: Session, jobs: Sequence[Job]) -> Mapping[str, list[JobInp
     return found
 
 
-def fetch_seconds(
-    session: Session, inputs: Sequence[ResolvedInput], node_class: str
-) -> float | None:
-    """Return the seconds in which a node of the class fetches inputs of which it has none.
+def recipe_bytes(
+    session: Session, *, dataset_id: str | None, model_id: str | None, tokenizer_id: str | None
+) -> int:
+    """Return the bytes of a recipe's dataset, model and tokenizer; of what is built in or comes
+    from the hub, none."""
+    named = ((Dataset, dataset_id), (Model, model_id), (Tokenizer, tokenizer_id))
+    sizes = [session.scalar(select(table.size).where(table.id == id)) for table, id in named if id]
+    return sum(size or 0 for size in sizes)
+
+
+def fetch_seconds(session: Session, size: int, node_class: str) -> float | None:
+    """Return the seconds in which a node of the class fetches `size` bytes.
 
     It is the median of the rates that its nodes have measured; None if none has yet.
     """
@@ -122,7 +130,7 @@ def fetch_seconds(
     rates = [float(rate) for row in rows if (rate := (row or {}).get("fetch_bytes_per_s"))]
     if not rates:
         return None
-    return sum(one.size for one in inputs) / statistics.median(rates)
+    return size / statistics.median(rates)
 
 
 def input_view(one: ResolvedInput | JobInput) -> JobInputView:

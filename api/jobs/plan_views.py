@@ -20,14 +20,15 @@ def plan_view(
     lease: Lease | None,
     last: Lease | None,
     *,
+    size: int,
     fetch_s: float | None,
     workspace: str,
     now: datetime,
 ) -> PlanView:
     """Return the plan on every class. If the spec names a lease, the plan is compared with the end
-    of `last`, the last of the leases in which it would run on without a break. `fetch_s` is the
-    time in which a node fetches its inputs, if known; `workspace` is a sentence about the owner's
-    workspace, if the spec brings it."""
+    of `last`, the last of the leases in which it would run on without a break. `size` is the number
+    of bytes that it reads, `fetch_s` the time in which a node fetches them, if known; `workspace`
+    is a sentence about the owner's workspace, if the spec brings it."""
     chosen, starts, ends, finish = planned.chosen, None, None, None
     reason = _verdict(planned)
     if chosen is not None and lease is not None and last is not None:
@@ -38,8 +39,8 @@ def plan_view(
         finish = None if total_s is None else starts + timedelta(seconds=total_s)
         left_s = max(0.0, (ends - starts).total_seconds())
         reason += " " + _against_lease(_steps(planned.spec), total_s, left_s)
-    if planned.inputs:
-        reason += " " + _fetching(planned, fetch_s)
+    if size:
+        reason += " " + _fetching(planned, size, fetch_s)
     if workspace:
         reason += " " + workspace
     network = [] if chosen is None else list(planned.networks.get(chosen.offer.name, ()))
@@ -92,12 +93,14 @@ def _verdict(planned: PlannedSpec) -> str:
     return f"{_fit(chosen)}{ready}"
 
 
-def _fetching(planned: PlannedSpec, fetch_s: float | None) -> str:
-    """Say how long the inputs take to be there, and that a booked hour does not pay for it."""
-    size = size_text(sum(one.size for one in planned.inputs))
+def _fetching(planned: PlannedSpec, size: int, fetch_s: float | None) -> str:
+    """Say how long what it reads takes to be there, and that a booked hour does not pay for it."""
+    read = "data and model" if isinstance(planned.spec, JobSpec) else "inputs"
     took = "" if fetch_s is None else f" in about {_about(max(1.0, fetch_s))}"
     ahead = ", in the hour before the lease" if planned.spec.named_leases else ""
-    return f"A node without its inputs ({size}) fetches them{took} before the start{ahead}."
+    return (
+        f"A node without its {read} ({size_text(size)}) fetches them{took} before the start{ahead}."
+    )
 
 
 def _steps(spec: AnyJobSpec) -> int:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy import ColumnElement, Text, cast, false, or_, select
 
 from api.jobs import job_events, steering
-from api.jobs.inputs import fetch_seconds
+from api.jobs.inputs import fetch_seconds, recipe_bytes
 from api.jobs.job_answer import answer
 from api.jobs.job_order import JobOrder, in_order
 from api.jobs.job_views import (
@@ -67,13 +67,21 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
         planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
         lease = session.get(Lease, spec.lease) if spec.lease else None
         last = stopped_with(session, lease) if lease else None
+        size = sum(one.size for one in planned.inputs) + recipe_bytes(
+            session,
+            dataset_id=planned.dataset_id,
+            model_id=planned.model_id,
+            tokenizer_id=planned.tokenizer_id,
+        )
         fetch_s = None
-        if planned.inputs and planned.chosen is not None:
-            fetch_s = fetch_seconds(session, planned.inputs, planned.chosen.offer.name)
+        if size and planned.chosen is not None:
+            fetch_s = fetch_seconds(session, size, planned.chosen.offer.name)
         workspace = ""
         if isinstance(spec, ProgramJobSpec) and spec.workspace:
             workspace = writers.expectation(session, person.id, now=utc_now())
-    return plan_view(planned, lease, last, fetch_s=fetch_s, workspace=workspace, now=utc_now())
+    return plan_view(
+        planned, lease, last, size=size, fetch_s=fetch_s, workspace=workspace, now=utc_now()
+    )
 
 
 @router.get("", summary="List jobs")

@@ -77,8 +77,9 @@ class PlanView(View):
     network: list[str] = Field(default_factory=list)
     """Hosts that a script may reach on the chosen class, of those that it asks for."""
     fetch_s: float | None = None
-    """Seconds in which a node that has none of the inputs fetches them, before the start. Null if
-    there are none, or if no node of the class has measured its rate yet."""
+    """Seconds in which a node that has none of what the job reads fetches it, before the start: the
+    inputs of a script, or the dataset, model and tokenizer of a recipe. Null if there is nothing to
+    fetch, or if no node of the class has measured its rate yet."""
 
 
 class PlaceView(View):

@@ -2060,8 +2060,9 @@ class PlanAnswer(View):
     reason: str
     """Explanation in words: where and when the job would start, or why it cannot."""
     fetch_s: float | None = None
-    """Seconds in which a node that has none of the inputs fetches them, before the start. Null if
-    there are none, or if no node of the class has measured its rate yet."""
+    """Seconds in which a node that has none of what the job reads fetches it, before the start: the
+    inputs of a script, or the dataset, model and tokenizer of a recipe. Null if there is nothing to
+    fetch, or if no node of the class has measured its rate yet."""
     inputs: tuple[JobInput, ...] = ()
     """Inputs of a script, as they would be resolved now."""
     network: tuple[str, ...] = ()

@@ -273,4 +273,19 @@ def test_the_plan_says_how_long_the_inputs_take(
     booked = lease_and_spec(world, code, timedelta(hours=9))
     plan = world.ann.post("/v1/jobs/plan", json=booked).json()
     assert "before the start, in the hour before the lease." in plan["reason"]
-    assert world.ann.post("/v1/jobs/plan", json=job_spec()).json()["fetch_s"] is None
+    assert world.ann.post("/v1/jobs/plan", json=job_spec()).json()["fetch_s"] is None  # built in
+
+
+@on_sqlite
+def test_the_plan_of_a_recipe_says_how_long_its_data_and_model_take(world: World) -> None:
+    text = b"a text of some words, " * 300
+    uploaded = world.ann.post("/v1/datasets?name=text&format=text", content=text)
+    assert uploaded.status_code == 201, uploaded.text
+    recipe = job_spec()
+    recipe["data"] = {"dataset": "text", "sequence_length": 32}
+    beat(world, fetch_bytes_per_s=100.0)
+    plan = world.ann.post("/v1/jobs/plan", json=recipe).json()
+    assert plan["fetch_s"] == len(text) / 100
+    assert plan["inputs"] == []
+    fetched = "A node without its data and model (6.4 KiB) fetches them in about 1min 6s before"
+    assert f"{fetched} the start." in plan["reason"]
