@@ -1,12 +1,16 @@
 """`python -m benchmarks.corpora --gigabytes 20`: the way from a large corpus to its first batch.
 
-Shards of JSON lines are written, 300 MB each, and opened as a run opens them: by an index, and with
---whole also turned into tokens whole, as a small dataset is. The batches of both must be the same.
+Shards of JSON lines are written, 300 MB each, dropped from the page cache, and opened as a run
+opens them: twice, and by a run that is resumed on another node at the middle of the steps. With
+--whole, in the order `global`, they are also turned into tokens whole, as a small dataset is. The
+batches of all must be the same. With --unique the shards behind so many GB are links to the earlier
+ones: the files are as large and as many, only their content comes again.
 """
 
 import argparse
 import hashlib
 import json
+import os
 import random
 import sys
 import tempfile
@@ -22,6 +26,7 @@ from transformers import PreTrainedTokenizerFast
 
 from strategies.plan.run_directory import RunPlan
 from strategies.train.data.batches import TrainingData, open_windows
+from strategies.train.data.sampling import Mark
 from tests.strategies.support.training_runs import make_run_plan, make_spec
 
 SHARD_BYTES = 300_000_000
@@ -34,30 +39,46 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=main.__doc__)
     arguments.add_argument("--gigabytes", type=float, default=10.0)
     arguments.add_argument("--tokenizer", choices=("bytes", "huggingface"), default="bytes")
+    arguments.add_argument("--order", choices=("auto", "global", "streamed"), default="auto")
+    arguments.add_argument("--steps", type=int, default=20)
+    arguments.add_argument("--unique", type=float, help="GB that are written; others are links")
     arguments.add_argument("--whole", action="store_true", help="tokens of everything, too")
     asked = arguments.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = random_text()
-        size = write_shards(folder / "shards", text, int(asked.gigabytes * 1e9))
-        sys.stdout.write(f"{size / 1e9:.1f} GB, tokenizer {asked.tokenizer}\n")
+        size = write_shards(
+            folder / "shards",
+            text,
+            int(asked.gigabytes * 1e9),
+            unique=int((asked.unique or asked.gigabytes) * 1e9),
+        )
+        sys.stdout.write(
+            f"{size / 1e9:.1f} GB, tokenizer {asked.tokenizer}, order {asked.order}, load "
+            f"{os.getloadavg()[0]:.1f}\n"
+        )
         write_tokenizer(folder / "tokenizer", text[:2_000_000])
-        run_plan = plan_of(folder, asked.tokenizer)
-        found = {measured(run_plan, folder / "cache", "index")}
-        found.add(measured(run_plan, folder / "cache", "index, second run"))
+        run_plan = plan_of(folder, asked.tokenizer, asked.order)
+        first, mark = measured(run_plan, folder / "cache", "first run", range(asked.steps))
+        found = [first, measured(run_plan, folder / "cache", "second run", range(asked.steps))[0]]
         if asked.whole:
             large = run_plan.model_copy(update={"whole_tokens_gib": 1e9})
-            found.add(measured(large, folder / "whole", "whole"))
-        assert len(found) == 1, "the batches differ"
+            found.append(measured(large, folder / "whole", "whole", range(asked.steps))[0])
+        assert all(one == first for one in found), "the batches differ"
+        if mark is not None:
+            rest = range(asked.steps // 2, asked.steps)
+            resumed, _ = measured(run_plan, folder / "other", "resumed elsewhere", rest, mark)
+            assert resumed == first[rest.start :], "the batches differ"
 
 
-def plan_of(folder: Path, tokenizer: str) -> RunPlan:
+def plan_of(folder: Path, tokenizer: str, order: str) -> RunPlan:
     """Return a run on one rank, of which only the data are used."""
     spec = make_spec(
         data__sequence_length=LENGTH,
         data__tokenizer=tokenizer,
         data__tokenizer_name=None if tokenizer == "bytes" else "mine",
         data__packing=True,
+        data__sampling=order,
         training__global_batch_size=BATCH,
         data__vocabulary_size=None if tokenizer == "bytes" else VOCABULARY,
     )
@@ -70,29 +91,38 @@ def plan_of(folder: Path, tokenizer: str) -> RunPlan:
     )
 
 
-def measured(run_plan: RunPlan, cache: Path, name: str) -> str:
-    """Print one way to the first batch and what it took; return a digest of the batches."""
-    found = hashlib.sha256()
+def measured(
+    run_plan: RunPlan, cache: Path, name: str, steps: range, mark: Mark | None = None
+) -> tuple[list[bytes], Mark | None]:
+    """Print one way to the first batch and what it took; return a digest of each batch, and what a
+    checkpoint in the middle of the steps would tell of their place."""
+    found, middle = [], None
     with Memory() as memory:
         began = time.perf_counter()
         windows = open_windows(run_plan, cache)
         opened_s = time.perf_counter() - began
         data = TrainingData(windows, run_plan, batch_rank=0, device=torch.device("cpu"))
-        for step in range(STEPS):
-            if step == 1:
+        data.begin_at(mark or Mark())
+        for step in steps:
+            if step == steps.start + 1:
                 first_s, began_rest = time.perf_counter() - began, time.perf_counter()
+            digest = hashlib.sha256()
             for batch in data.step(step * BATCH)[0]:
-                found.update(batch.inputs_BT.numpy().tobytes())
-                found.update(batch.labels_BT.numpy().tobytes())
-        step_s = (time.perf_counter() - began_rest) / (STEPS - 1)
+                digest.update(batch.inputs_BT.numpy().tobytes())
+                digest.update(batch.labels_BT.numpy().tobytes())
+            found.append(digest.digest())
+            if step == len(steps) // 2:
+                middle = data.mark(step * BATCH)
+        step_s = (time.perf_counter() - began_rest) / (len(steps) - 1)
     on_disk = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
     sys.stdout.write(
         f"{name}: opened after {opened_s:.1f} s, first batch after {first_s:.1f} s, then "
-        f"{BATCH * LENGTH / step_s / 1e6:.2f} million tokens/s; at most {memory.most_mib:.0f} MiB "
-        f"of memory in {memory.most_processes} processes; {on_disk / 1e6:.0f} MB on disk\n"
+        f"{BATCH * LENGTH / step_s / 1e6:.2f} million tokens/s in {len(steps):,} steps; at most "
+        f"{memory.most_mib:.0f} MiB of memory in {memory.most_processes} processes; "
+        f"{on_disk / 1e6:.1f} MB on disk\n"
     )
     sys.stdout.flush()
-    return found.hexdigest()
+    return found, middle
 
 
 class Memory:
@@ -146,17 +176,30 @@ def write_tokenizer(folder: Path, text: str) -> None:
     theirs(tokenizer_object=bpe, eos_token="</s>").save_pretrained(folder)
 
 
-def write_shards(folder: Path, text: str, size: int) -> int:
-    """Write documents of 1,000 to 30,000 characters of a text; return the number of bytes."""
+def write_shards(folder: Path, text: str, size: int, *, unique: int) -> int:
+    """Write documents of 1,000 to 30,000 characters of a text; return the number of bytes.
+
+    What comes after `unique` bytes is links to the files before.
+    """
     folder.mkdir()
-    chosen, written, number = random.Random(1), 0, 0
-    while written < size:
-        with (folder / f"{number:05}.jsonl").open("w") as file:
+    chosen, written, paths = random.Random(1), 0, list[Path]()
+    while written < min(size, unique):
+        path = folder / f"{len(paths):05}.jsonl"
+        with path.open("w") as file:
             while file.tell() < min(SHARD_BYTES, size - written):
                 at = chosen.randrange(len(text) - 30_000)
                 length = int(1000 * chosen.paretovariate(1.5))
                 file.write(json.dumps({"text": text[at : at + min(length, 30_000)]}) + "\n")
-            written, number = written + file.tell(), number + 1
+            written += file.tell()
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        paths.append(path)
+    number = len(paths)
+    while written < size:
+        path = folder / f"{number:05}.jsonl"
+        path.hardlink_to(paths[number % len(paths)])
+        written, number = written + path.stat().st_size, number + 1
     return written
 
 

@@ -41,6 +41,7 @@ TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 ResultClass = Literal["exact", "band", "exempt"]  # promise about a loss curve
 RESULT_CLASSES: tuple[ResultClass, ...] = ("exact", "band", "exempt")  # best first
+ONE_ORDER = (Sampling.AUTO, Sampling.GLOBAL, Sampling.STREAMED)  # for all ranks
 HALF_PRECISION = (Precision.BFLOAT16, Precision.FLOAT16, Precision.PURE_BFLOAT16)
 
 
@@ -85,7 +86,7 @@ def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
     by_strategy: ResultClass = "exact" if technique is None else technique.result_class
     rounded = spec.precision in HALF_PRECISION or multiplies_in_tf32(spec)
     by_precision: ResultClass = "band" if rounded else "exact"
-    by_sampling: ResultClass = "exact" if spec.data.sampling is Sampling.GLOBAL else "exempt"
+    by_sampling: ResultClass = "exact" if spec.data.sampling in ONE_ORDER else "exempt"
     rounds = spec.training.optimizer is OptimizerName.ADAMW_8BIT
     by_optimizer: ResultClass = "exempt" if rounds else "exact"
     gradients = spec.parallelism.gradient_compression, spec.parallelism.gradient_delay

@@ -126,9 +126,12 @@ class LearningRateScaling(StrEnum):
 
 class Sampling(StrEnum):
     """Samples that a data-parallel rank takes of a step: its share of one global order (the
-    law); its share of its own part of the data; or samples drawn with its own seed."""
+    law), which is one permutation or goes through the data chapter by chapter; its share of its own
+    part of the data; or samples drawn with its own seed."""
 
+    AUTO = "auto"
     GLOBAL = "global"
+    STREAMED = "streamed"
     PARTITIONED = "partitioned"
     INDEPENDENT = "independent"
 
@@ -302,9 +305,13 @@ class DataSpec(SpecPart):
     packing: bool = False
     """Documents only: fill every sample with as many documents as fit; attention stays inside
     each."""
-    sampling: Sampling = Sampling.GLOBAL
-    """Order of samples. global: one order for all ranks; partitioned: each rank has a part of the
-    data; independent: each rank draws for itself."""
+    sampling: Annotated[
+        Sampling, Field(exclude_if=lambda order: order is Sampling.AUTO)  # unknown to older workers
+    ] = Sampling.AUTO
+    """Order of samples. global: one permutation of all samples, for all ranks; streamed: one order
+    for all ranks too, chapter by chapter, so that the first step waits for one chapter only; auto:
+    streamed for more than 4 GiB of plain JSON lines, else global; partitioned: each rank has a part
+    of the data; independent: each rank draws for itself."""
 
 
 class TrainingSpec(SpecPart):

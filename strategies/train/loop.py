@@ -17,6 +17,7 @@ from strategies.train.checkpoints.disks import bring_together, find_disk
 from strategies.train.checkpoints.saving import CheckpointWriter
 from strategies.train.control import ControlWatch
 from strategies.train.data.batches import HeldOut, TrainingData, Windows
+from strategies.train.data.sampling import Mark
 from strategies.train.engine import Engine
 from strategies.train.evaluation import evaluate
 from strategies.train.farewell import artifacts_of
@@ -66,6 +67,7 @@ def train(
     progress = Progress(loss_scale=first_loss_scale(spec.precision))
     if checkpoint is not None:
         progress = load_checkpoint(checkpoint, engine, spec, mesh)
+        data.begin_at(progress.mark or Mark(first_sample=progress.samples_seen))
     observer = Observer(
         run_plan,
         directory,
@@ -111,7 +113,9 @@ def train(
 
             if is_saved or last or asked & SAVING:
                 observer.expect_pause()
-                observer.after_save(writer.start(engine, steps.progress, scores and scores.loss))
+                mark = data.mark(steps.progress.samples_seen)
+                progress = steps.progress.model_copy(update={"mark": mark})
+                observer.after_save(writer.start(engine, progress, scores and scores.loss))
             observer.after_save(writer.finish() if last else writer.finished())
 
     progress = steps.progress

@@ -89,14 +89,19 @@ def open_corpus(
         os.utime(kept)
         forget_oldest(folder)
         corpus = read_index(kept, shards) if has_index else read_tokens(kept, format)
-    found, told = corpus.tokenizer.size, spec.vocabulary_size
+    require_vocabulary(corpus.tokenizer, spec)
+    return corpus
+
+
+def require_vocabulary(tokenizer: Tokenizer, spec: DataSpec) -> None:
+    """Raise BadData if the tokens do not fit the spec's vocabulary."""
+    found, told = tokenizer.size, spec.vocabulary_size
     if told is not None and found > told:
         counted = "different characters" if spec.tokenizer == "characters" else "possible tokens"
         raise BadData(
             f"dataset {spec.dataset} has {found:,} {counted}, but "
             f"data.vocabulary_size is {told:,}; make it {found:,} or more"
         )
-    return corpus
 
 
 @contextmanager
@@ -141,7 +146,7 @@ def write_tokens(
     if format == "text":
         write_text(folder, shards, spec, tokenizer)
     else:
-        written = write_documents(folder, rows(shards, format), tokenizer, longest_read=None)
+        written = write_documents(folder, [rows(shards, format)], tokenizer, longest_read=None)
         require_documents(written, spec.dataset)
 
 

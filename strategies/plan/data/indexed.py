@@ -19,13 +19,14 @@ from strategies.plan.data.reading import BadData
 from strategies.plan.data.rows import row_from
 from strategies.plan.data.tokens import Integers, Tokenizer, Tokens
 
+HELD = "tokenizer.json"  # locked by those who read an index
 MOST_RECENT = 256  # documents in memory: windows of one step may lie in one document
 
 
 def is_in_use(index: Path) -> bool:
     """Return True if a process reads this index."""
     try:
-        with (index / "places").open("rb") as file:
+        with (index / HELD).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -34,21 +35,37 @@ def is_in_use(index: Path) -> bool:
     return False
 
 
+def hold(index: Path, reader: object) -> None:
+    """Keep an index from being deleted as long as its reader exists."""
+    in_use = os.open(index / HELD, os.O_RDONLY)
+    fcntl.flock(in_use, fcntl.LOCK_SH)
+    weakref.finalize(reader, os.close, in_use)
+
+
 class IndexedTokens:
-    """Row of all tokens, read by their places like an array."""
+    """Row of all tokens, read by their places like an array.
+
+    The kept tokens of each span are in a folder of its own, unless it is an index of one chapter.
+    """
 
     def __init__(
-        self, folder: Path, shards: Sequence[Path], ends: Integers, tokenizer: Tokenizer
+        self,
+        folder: Path,
+        shards: Sequence[Path],
+        ends: Integers,
+        tokenizer: Tokenizer,
+        *,
+        is_chapter: bool = False,
     ) -> None:
+        self.is_chapter = is_chapter
         self.folder, self.shards, self.ends, self.tokenizer = folder, shards, ends, tokenizer
         self.dtype = np.dtype(np.min_scalar_type(tokenizer.size - 1))
         self.places = np.memmap(folder / "places", np.int64, "r")
         self.first_documents = np.fromfile(folder / "spans", np.int64)
         self.shard_of_span = np.fromfile(folder / "shards", np.int64)
         self.recent: dict[int, Tokens] = {}
-        in_use = os.open(folder / "places", os.O_RDONLY)
-        fcntl.flock(in_use, fcntl.LOCK_SH)  # nobody deletes the index meanwhile
-        weakref.finalize(self, os.close, in_use)
+        if not is_chapter:
+            hold(folder, self)
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -83,7 +100,7 @@ class IndexedTokens:
         path = self.shards[self.shard_of_span[span]]
         size = int(self.ends[document]) - self.begin(document)
         if place < 0:
-            kept = self.folder / f"{span:05}" / "tokens"
+            kept = (self.folder if self.is_chapter else self.folder / f"{span:05}") / "tokens"
             tokens: Tokens = np.fromfile(
                 kept, self.dtype, size, offset=~place * self.dtype.itemsize
             )

@@ -167,7 +167,7 @@ def _write(
 
     def write(lines_before: int) -> Written:
         rows = rows_of(path, work.format, file, span, lines_before=lines_before)
-        return write_documents(aside, rows, tokenizer, longest_read=longest_read)
+        return write_documents(aside, [rows], tokenizer, longest_read=longest_read)
 
     try:
         return write(0)
@@ -222,7 +222,7 @@ def drop_parts(folder: Path) -> None:
     for aside in folder.glob("*.tmp"):
         shutil.rmtree(aside, ignore_errors=True)
     (folder / WORK).unlink(missing_ok=True)
-    for name in ("ends", "places", "learned"):
+    for name in ("ends", "places", "learned", "spans"):
         for part in folder.glob(f"*/{name}"):
             part.unlink()
 

@@ -56,6 +56,7 @@ ALL: tuple[Rule, ...] = (
     optimizer.scaling_has_reference,
     data.vocabulary_is_known,
     data.mixture_is_of_one_kind,
+    data.stream_is_possible,
     data.packed_samples_have_labels,
     gradients.compression_needs_ddp,
     gradients.local_ranks_average,

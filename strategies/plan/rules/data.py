@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.shapes import BYTES
+from strategies.plan.spec import Sampling
 
 
 def vocabulary_is_known(resolved: ResolvedSpec) -> Iterator[Problem]:
@@ -82,6 +83,32 @@ def mixture_is_of_one_kind(resolved: ResolvedSpec) -> Iterator[Problem]:
             code="no_common_tokens",
             param="data.tokenizer",
             message="each dataset has characters of its own; take bytes or huggingface to mix them",
+        )
+
+
+def stream_is_possible(resolved: ResolvedSpec) -> Iterator[Problem]:
+    """Refuse to stream what has to be known as a whole."""
+    spec = resolved.spec.data
+    if spec.sampling is not Sampling.STREAMED:
+        return
+    if resolved.spec.model.name.reads_images:
+        yield Problem(
+            code="text_only",
+            param="data.sampling",
+            message=f"{resolved.spec.model.name} reads images, which are not streamed; take global",
+        )
+    if spec.tokenizer == "characters":
+        yield Problem(
+            code="not_streamed",
+            param="data.sampling",
+            message="the tokenizer characters reads the whole text first; take bytes or "
+            "huggingface to stream it, or sampling global",
+        )
+    if spec.mixture:
+        yield Problem(
+            code="not_streamed",
+            param="data.sampling",
+            message="shares of a mixture need the sizes of all datasets; take sampling global",
         )
 
 

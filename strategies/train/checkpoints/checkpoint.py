@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -36,6 +36,7 @@ from strategies.plan.run_directory import (
 from strategies.plan.shapes import vocabulary_size
 from strategies.plan.spec import CheckpointSpec, GuardSpec, OptimizerName, TrainSpec
 from strategies.train.checkpoints.disks import Disk
+from strategies.train.data.sampling import Mark
 from strategies.train.engine import Engine, State
 from strategies.train.guards import remember
 from strategies.train.init import design_model
@@ -57,6 +58,8 @@ class Progress(BaseModel):
     loss_scale: LossScale = LossScale()
     recent_losses: tuple[float, ...] = ()
     """Losses that the guard against spikes compares with."""
+    mark: Mark | None = Field(default=None, exclude_if=lambda mark: mark is None)
+    """Chapter of the next sample, if the data are streamed."""
 
     def after(self, *, samples: int, tokens: int) -> "Progress":
         """Return the progress after one more step, which has not been judged yet."""
@@ -210,6 +213,7 @@ def find_checkpoint(checkpoints: Path, resume_from: Path | None) -> Path | None:
 def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mesh) -> Progress:
     """Read weights and optimizer into the engine; return the progress of the run that wrote them.
 
+    A run on other data begins them anew, so it gets no mark in their stream.
     The files must have been verified. Raises BadCheckpoint if it belongs to another model.
     """
     stored = read_progress(checkpoint)
@@ -225,7 +229,10 @@ def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mes
     except (CheckpointException, RuntimeError, OSError) as error:
         raise BadCheckpoint(f"{checkpoint} cannot be read: {error}") from error
     engine.load(state)
-    return stored.progress
+    before = stored.spec
+    if before.data == spec.data and before.training.seed == spec.training.seed:
+        return stored.progress
+    return stored.progress.model_copy(update={"mark": None})
 
 
 def read_weights(checkpoint: Path, spec: TrainSpec) -> dict[str, Tensor]:

@@ -17,13 +17,14 @@ from strategies.plan.data.corpus import open_corpus
 from strategies.plan.data.images import Images, open_images
 from strategies.plan.data.mixture import MixedWindows
 from strategies.plan.data.reading import BadData, shards_of
+from strategies.plan.data.streamed import StreamedWindows, is_streamed, open_stream
 from strategies.plan.data.tokens import Integers
 from strategies.plan.data.windows import TokenWindows, Windows, cut
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import RunPlan
 from strategies.plan.spec import DataSpec, TrainSpec
 from strategies.plan.words import counted
-from strategies.train.data.sampling import Order
+from strategies.train.data.sampling import EXPECTED, Mark, Order, StreamOrder, chapters_of
 from strategies.train.engine import Batch
 from strategies.train.models.loss import IGNORED
 from strategies.train.transfer import to_device
@@ -57,6 +58,12 @@ def open_windows(
             return open_images(path, spec, cache_dir)
         tokens_of = run_plan.tokenizer_path or run_plan.model_path
         checkpoint = None if tokens_of is None else Path(tokens_of)
+        if is_streamed(spec, format, path):
+            seed = run_plan.spec.training.seed
+            return open_stream(
+                *(path, format, spec, cache_dir, checkpoint),
+                expected=lambda num_chapters: chapters_of(num_chapters, seed, 0, EXPECTED),
+            )
         windows = corpus_windows(run_plan, path, format, spec, cache_dir, checkpoint, tell)
         if not spec.mixture:
             return windows
@@ -108,19 +115,11 @@ class TrainingData:
         spec, plan = run_plan.spec, run_plan.plan
         self.windows, self.device = windows, device
         self.global_batch = plan.global_batch_size
-        self.order = Order(
-            sampling=spec.data.sampling,
-            num_windows=windows.num_train,
-            seed=spec.training.seed,
-            batch_degree=plan.layout.batch_degree,
-            micro_batch_size=plan.micro_batch_size,
-        )
-        if min(self.order.windows_seen_by(rank)[1] for rank in range(plan.layout.batch_degree)) < 1:
-            raise BadData(
-                f"dataset {spec.data.dataset} has {counted(windows.num_train, 'window')} to train "
-                f"on, too few to give each of {plan.layout.batch_degree} data-parallel ranks its "
-                "own part"
-            )
+        self.order: Order | StreamOrder
+        if isinstance(windows, StreamedWindows):
+            self.order = StreamOrder(windows, spec.training.seed)
+        else:
+            self.order = order_of(windows, run_plan)
         self.ahead, self.ahead_from = np.empty(0, dtype=np.int64), 0
         self.prepared: tuple[int, list[Batch], int] | None = None
         self.time_s = 0.0
@@ -147,14 +146,47 @@ class TrainingData:
         self.prepared = samples_seen, batches, valid_tokens
         self.time_s = time.perf_counter() - began
 
+    def begin_at(self, mark: Mark) -> None:
+        """Begin a stream at the place of a checkpoint."""
+        if isinstance(self.order, StreamOrder):
+            self.order.begin_at(mark)
+
+    def mark(self, samples_seen: int) -> Mark | None:
+        """Return the place in a stream of which a checkpoint tells; None: it needs none."""
+        return self.order.mark(samples_seen) if isinstance(self.order, StreamOrder) else None
+
     def next_windows(self, samples_seen: int) -> Integers:
         """Return the windows of all ranks' samples of one step; computed for many steps at once."""
         place = samples_seen - self.ahead_from
+        if isinstance(self.order, StreamOrder):  # those of later steps may not be counted
+            return self.order.windows(samples_seen, self.global_batch)
         if not 0 <= place <= len(self.ahead) - self.global_batch:
             steps = -(-AHEAD // self.global_batch)
             self.ahead = self.order.windows(samples_seen, steps * self.global_batch)
             self.ahead_from, place = samples_seen, 0
         return self.ahead[place : place + self.global_batch]
+
+
+def order_of(windows: Windows, run_plan: RunPlan) -> Order:
+    """Return the order of a dataset whose windows are all known.
+
+    Raises BadData if a rank has no part of its own.
+    """
+    spec, plan = run_plan.spec, run_plan.plan
+    order = Order(
+        sampling=spec.data.sampling,
+        num_windows=windows.num_train,
+        seed=spec.training.seed,
+        batch_degree=plan.layout.batch_degree,
+        micro_batch_size=plan.micro_batch_size,
+    )
+    if min(order.windows_seen_by(rank)[1] for rank in range(plan.layout.batch_degree)) < 1:
+        raise BadData(
+            f"dataset {spec.data.dataset} has {counted(windows.num_train, 'window')} to train "
+            f"on, too few to give each of {plan.layout.batch_degree} data-parallel ranks its "
+            "own part"
+        )
+    return order
 
 
 class HeldOut:

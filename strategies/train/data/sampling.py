@@ -9,11 +9,16 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
 
+from strategies.plan.catalog import ONE_ORDER
+from strategies.plan.data.reading import BadData
+from strategies.plan.data.streamed import WINDOW_BITS, StreamedWindows
 from strategies.plan.data.tokens import Integers
 from strategies.plan.spec import Sampling
 
 PERMUTATION_ROUNDS = 6
+EXPECTED = 8  # chapters that are counted ahead: 256 MiB
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Order:
         A step's samples are ordered as (accumulation, data-parallel rank, micro-batch).
         """
         numbers = np.arange(count, dtype=np.int64)
-        if self.sampling is Sampling.GLOBAL:
+        if self.sampling in ONE_ORDER:
             return windows_of(samples_seen + numbers, self.num_windows, str(self.seed))
         rounds, place = np.divmod(numbers, self.batch_degree * self.micro_batch_size)
         ranks, place = np.divmod(place, self.micro_batch_size)
@@ -56,6 +61,81 @@ class Order:
             return 0, self.num_windows
         first = rank * self.num_windows // self.batch_degree
         return first, (rank + 1) * self.num_windows // self.batch_degree - first
+
+
+class Mark(BaseModel):
+    """Place of a chapter in a run, so that those before it need not be counted again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    visit: int = 0
+    """Number of chapters before it, in all passes."""
+    first_sample: int = 0
+
+
+class StreamOrder:
+    """Order of the samples of a run on a streamed corpus, the same for any number of ranks.
+
+    A pass visits every chapter once, in an order of its own, and permutes the windows of each. It
+    depends on seed, pass and number alone, but a chapter's first sample is known only when the
+    chapters before it are counted.
+    """
+
+    def __init__(self, windows: StreamedWindows, seed: int) -> None:
+        self.stream, self.seed = windows, seed
+        self.begin_at(Mark())
+
+    def begin_at(self, mark: Mark) -> None:
+        """Begin at a chapter; samples before it begin again at the first."""
+        self.first_visit, self.begins = mark.visit, [mark.first_sample]
+
+    def windows(self, samples_seen: int, count: int) -> Integers:
+        """Return the windows of the next `count` samples."""
+        if samples_seen < self.begins[0]:
+            self.begin_at(Mark())
+        numbers = samples_seen + np.arange(count, dtype=np.int64)
+        self._reach(int(numbers[-1]))
+        visits = np.searchsorted(self.begins, numbers, "right") - 1
+        windows = np.empty_like(numbers)
+        for visit in np.unique(visits).tolist():
+            here = visits == visit
+            pass_number, chapter = self.chapter(self.first_visit + visit)
+            windows[here] = (chapter << WINDOW_BITS) + permuted(
+                numbers[here] - self.begins[visit],
+                count=self.begins[visit + 1] - self.begins[visit],
+                keys=round_keys(f"{self.seed}:chapter {chapter}", pass_number),
+            )
+        return windows
+
+    def mark(self, samples_seen: int) -> Mark:
+        """Return the chapter of a sample that was asked for, or is the next."""
+        visit = int(np.searchsorted(self.begins, samples_seen, "right")) - 1
+        return Mark(visit=self.first_visit + visit, first_sample=self.begins[visit])
+
+    def chapter(self, visit: int) -> tuple[int, int]:
+        """Return the pass and the chapter of a visit."""
+        num_chapters = self.stream.num_chapters
+        return visit // num_chapters, chapters_of(num_chapters, self.seed, visit, 1)[0]
+
+    def _reach(self, sample: int) -> None:
+        """Learn where the chapters up to a sample begin. Raises BadData if all are empty."""
+        num_chapters = self.stream.num_chapters
+        while self.begins[-1] <= sample:
+            if (
+                len(self.begins) > num_chapters
+                and self.begins[-num_chapters - 1] == self.begins[-1]
+            ):
+                raise BadData(f"dataset {self.stream.spec.dataset} has no text to train on")
+            visit = self.first_visit + len(self.begins) - 1
+            self.stream.expect(chapters_of(num_chapters, self.seed, visit + 1, EXPECTED))
+            size = self.stream.num_windows(self.chapter(visit)[1])
+            self.begins.append(self.begins[-1] + size)
+
+
+def chapters_of(num_chapters: int, seed: int, visit: int, count: int) -> list[int]:
+    """Return the chapters of some visits, in an order of each pass."""
+    visits = np.arange(visit, visit + count, dtype=np.int64)
+    return [int(chapter) for chapter in windows_of(visits, num_chapters, f"{seed}:chapters")]
 
 
 def windows_of(numbers: Integers, num_windows: int, stream: str) -> Integers:

@@ -102,7 +102,7 @@ def test_an_index_has_no_tokens_but_those_of_long_documents(tmp_path: Path) -> N
     folder = sharded(tmp_path / "shards", texts(300), [0, 100, 300])
     path = folder / "00000.jsonl"
     (tmp_path / "aside").mkdir()
-    rows = rows_of(path, "jsonl", "")
+    rows = [rows_of(path, "jsonl", "")]
     written = write_documents(tmp_path / "aside", rows, Bytes(), longest_read=50)
     ends = np.fromfile(tmp_path / "aside/ends", np.int64)
     sizes = np.diff(ends, prepend=0)
