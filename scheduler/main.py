@@ -1,5 +1,6 @@
 """The scheduler process: lead or follow; decide once a second and when the doorbell rings."""
 
+import gc
 import logging
 import os
 import secrets
@@ -53,6 +54,7 @@ def main() -> None:
     listener.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: listener.close())
+    collect_rarely()
     log.info("scheduler_started", pid=os.getpid(), holder=leadership.holder)
     sender = NoticeSender(database, settings)
     sender.start()
@@ -170,6 +172,17 @@ def cycle(scheduler: Scheduler) -> bool:
         log.exception("cycle_failed")
         return False
     return True
+
+
+def collect_rarely() -> None:
+    """Collect garbage less often than by Python's defaults.
+
+    With ten thousand waiting jobs the collector took a third of a cycle's CPU: it looked through
+    all that the cycle had made so far, over and over, of which nearly nothing was in a circle.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000)
 
 
 def resign(leadership: LeadershipClaim) -> None:

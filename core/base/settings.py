@@ -25,7 +25,7 @@ class SchedulerSettings(_Settings):
     """`redis://host:port/0`, or `unix:///path/to/socket?db=0`."""
     cycle_s: float = Field(default=1.0, gt=0)
     """Longest pause between two scheduler cycles; a doorbell cuts it short."""
-    leader_ttl_s: float = Field(default=15.0, gt=0)
+    leader_ttl_s: float = Field(default=10.0, gt=0)
     """Seconds for which a silent leader keeps its term."""
     unreachable_after_s: float = Field(default=30.0, gt=0)
     """Seconds of silence after which a node gets no new work and is shown as unreachable."""

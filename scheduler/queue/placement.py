@@ -160,6 +160,7 @@ def decide(
     lending = Lending(world, timeline, soft if rules.soft_fit else None)
     claims = lending.claims([job for job in order if _asks_the_queue(job, world)])
     order = sorted(order, key=lambda job: job.id not in claims)
+    wants = {job.id: want_of(job, timeline) for job in order}
     decisions: dict[str, Decision] = {}
     unplanned: dict[str, Later] = {}  # those that wait without a reservation
     free = FreeSlots(world)
@@ -170,14 +171,14 @@ def decide(
         if decision is None:
             decision = _beside_own_jobs(job, world, free, timeline)
         if decision is None:
-            decision = _start(job, walk, timeline, grace_s)
+            decision = _start(job, wants[job.id], walk, timeline, grace_s)
         if decision is None and job.id in claims:
             decision = lending.clear(job, claims[job.id])
         if decision is None:
             decision = _as_guest(job, world, free, idle, guests)
         if decision is None:
             is_near = len(unplanned) < PLANNED
-            decision = _later(job, walk, world, timeline, is_near=is_near)
+            decision = _later(job, wants[job.id], walk, world, timeline, is_near=is_near)
         if isinstance(decision, WalkIn) and job.id not in claims:
             is_borrowed = lending.lends_to(decision.node_ids)
             decision = replace(decision, is_borrowed=is_borrowed)
@@ -191,11 +192,11 @@ def decide(
         decisions[job.id] = decision
     left = [job for job in order if job.id in unplanned]
     for job in left[:PLANNED]:
-        planned = walk.plan(want_of(job, timeline))
+        planned = walk.plan(wants[job.id])
         decisions[job.id] = _planned(unplanned[job.id], job, planned, timeline)
     forecast = StartForecast(walk.lanes)
     for job in left[PLANNED:]:
-        planned = forecast.place(want_of(job, timeline))
+        planned = forecast.place(wants[job.id])
         decisions[job.id] = _planned(unplanned[job.id], job, planned, timeline)
     return [(job, decisions[job.id]) for job in order]
 
@@ -253,19 +254,26 @@ def want_of(job: WaitingJob, timeline: Timeline) -> Want:
     )
 
 
-def _start(job: WaitingJob, walk: Backfill, timeline: Timeline, grace_s: int) -> WalkIn | None:
+def _start(
+    job: WaitingJob, want: Want, walk: Backfill, timeline: Timeline, grace_s: int
+) -> WalkIn | None:
     """Return a walk-in if the job fits without delaying earlier jobs; else None."""
-    start = walk.start(want_of(job, timeline))
+    start = walk.start(want)
     return _walk_in(job, start, timeline, grace_s) if start is not None else None
 
 
 def _later(
-    job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline, *, is_near: bool
+    job: WaitingJob,
+    want: Want,
+    walk: Backfill,
+    world: Snapshot,
+    timeline: Timeline,
+    *,
+    is_near: bool,
 ) -> Later:
     """Return the wait of a job that can't start, with its slot if it gets a reservation."""
-    want = want_of(job, timeline)
     room_now_s = wall_room_s(timeline, want)
-    gap_from_min = _gap_from_min(job, walk, world, timeline)
+    gap_from_min = _gap_from_min(want, walk, world, timeline)
     sooner = tuple(_variants(job, want, walk)) if is_near else ()
     reservation = walk.reserve(want)
     if reservation is None:
@@ -288,12 +296,10 @@ def _planned(
     return replace(later, slot=slot, sooner=tuple(s for s in later.sooner if s.start <= worth))
 
 
-def _gap_from_min(
-    job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline
-) -> int | None:
+def _gap_from_min(want: Want, walk: Backfill, world: Snapshot, timeline: Timeline) -> int | None:
     """Return the shortest gap, in minutes, in which the job may be cut on the nodes of the longest
     present gap; 0 if it may not be cut there, None if there is no gap or it saves nothing."""
-    gap = walk.gap_now(want_of(job, timeline)) if job.may_be_cut else None
+    gap = walk.gap_now(want) if want.may_be_cut else None
     if gap is None:
         return None
     class_name, nodes = gap
