@@ -3,8 +3,9 @@
 Shards of JSON lines are written, 300 MB each, dropped from the page cache, and opened as a run
 opens them: twice, and by a run that is resumed on another node at the middle of the steps. With
 --whole, in the order `global`, they are also turned into tokens whole, as a small dataset is. The
-batches of all must be the same. With --unique the shards behind so many GB are links to the earlier
-ones: the files are as large and as many, only their content comes again.
+batches of all must be the same. Several sizes share their shards, and with --unique those behind so
+many GB are links to the earlier ones: the files are as large and as many, only their content comes
+again.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,38 +39,42 @@ MIB = 1 << 20
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=main.__doc__)
-    arguments.add_argument("--gigabytes", type=float, default=10.0)
+    arguments.add_argument("--gigabytes", type=float, nargs="+", default=[10.0])
     arguments.add_argument("--tokenizer", choices=("bytes", "huggingface"), default="bytes")
     arguments.add_argument("--order", choices=("auto", "global", "streamed"), default="auto")
     arguments.add_argument("--steps", type=int, default=20)
     arguments.add_argument("--unique", type=float, help="GB that are written; others are links")
     arguments.add_argument("--whole", action="store_true", help="tokens of everything, too")
     asked = arguments.parse_args()
+    unique = min(max(asked.gigabytes), asked.unique or max(asked.gigabytes))
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         text = random_text()
-        size = write_shards(
-            folder / "shards",
-            text,
-            int(asked.gigabytes * 1e9),
-            unique=int((asked.unique or asked.gigabytes) * 1e9),
-        )
-        sys.stdout.write(
-            f"{size / 1e9:.1f} GB, tokenizer {asked.tokenizer}, order {asked.order}, load "
-            f"{os.getloadavg()[0]:.1f}\n"
-        )
-        write_tokenizer(folder / "tokenizer", text[:2_000_000])
-        run_plan = plan_of(folder, asked.tokenizer, asked.order)
-        first, mark = measured(run_plan, folder / "cache", "first run", range(asked.steps))
-        found = [first, measured(run_plan, folder / "cache", "second run", range(asked.steps))[0]]
-        if asked.whole:
-            large = run_plan.model_copy(update={"whole_tokens_gib": 1e9})
-            found.append(measured(large, folder / "whole", "whole", range(asked.steps))[0])
-        assert all(one == first for one in found), "the batches differ"
-        if mark is not None:
-            rest = range(asked.steps // 2, asked.steps)
-            resumed, _ = measured(run_plan, folder / "other", "resumed elsewhere", rest, mark)
-            assert resumed == first[rest.start :], "the batches differ"
+        shards = write_shards(Path(name, "unique"), text, int(unique * 1e9))
+        for gigabytes in asked.gigabytes:
+            folder = Path(name, f"{gigabytes:g} GB")
+            size = link_shards(folder / "shards", shards, int(gigabytes * 1e9))
+            sys.stdout.write(
+                f"{size / 1e9:.1f} GB, tokenizer {asked.tokenizer}, order {asked.order}, load "
+                f"{os.getloadavg()[0]:.1f}\n"
+            )
+            write_tokenizer(folder / "tokenizer", text[:2_000_000])
+            run_plan = plan_of(folder, asked.tokenizer, asked.order)
+            compare(run_plan, folder, asked.steps, whole=asked.whole)
+
+
+def compare(run_plan: RunPlan, folder: Path, num_steps: int, *, whole: bool) -> None:
+    """Print the ways to the first batch of one corpus, whose batches must be the same."""
+    steps = range(num_steps)
+    first, mark = measured(run_plan, folder / "cache", "first run", steps)
+    again, _ = measured(run_plan, folder / "cache", "second run", steps)
+    assert again == first, "the batches differ"
+    if whole:
+        large = run_plan.model_copy(update={"whole_tokens_gib": 1e9})
+        assert measured(large, folder / "whole", "whole", steps)[0] == first, "the batches differ"
+    if mark is not None:
+        rest = steps[num_steps // 2 :]
+        resumed, _ = measured(run_plan, folder / "other", "resumed elsewhere", rest, mark)
+        assert resumed == first[rest.start :], "the batches differ"
 
 
 def plan_of(folder: Path, tokenizer: str, order: str) -> RunPlan:
@@ -176,14 +182,11 @@ def write_tokenizer(folder: Path, text: str) -> None:
     theirs(tokenizer_object=bpe, eos_token="</s>").save_pretrained(folder)
 
 
-def write_shards(folder: Path, text: str, size: int, *, unique: int) -> int:
-    """Write documents of 1,000 to 30,000 characters of a text; return the number of bytes.
-
-    What comes after `unique` bytes is links to the files before.
-    """
+def write_shards(folder: Path, text: str, size: int) -> list[Path]:
+    """Write documents of 1,000 to 30,000 characters of a text; return the files."""
     folder.mkdir()
     chosen, written, paths = random.Random(1), 0, list[Path]()
-    while written < min(size, unique):
+    while written < size:
         path = folder / f"{len(paths):05}.jsonl"
         with path.open("w") as file:
             while file.tell() < min(SHARD_BYTES, size - written):
@@ -191,14 +194,21 @@ def write_shards(folder: Path, text: str, size: int, *, unique: int) -> int:
                 length = int(1000 * chosen.paretovariate(1.5))
                 file.write(json.dumps({"text": text[at : at + min(length, 30_000)]}) + "\n")
             written += file.tell()
-            file.flush()
+        paths.append(path)
+    return paths
+
+
+def link_shards(folder: Path, shards: Sequence[Path], size: int) -> int:
+    """Make a corpus of links to shards, whose pages are dropped; return the number of bytes."""
+    folder.mkdir(parents=True)
+    for path in shards:
+        with path.open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        paths.append(path)
-    number = len(paths)
+    written = number = 0
     while written < size:
         path = folder / f"{number:05}.jsonl"
-        path.hardlink_to(paths[number % len(paths)])
+        path.hardlink_to(shards[number % len(shards)])
         written, number = written + path.stat().st_size, number + 1
     return written
 

@@ -6,8 +6,9 @@ its middle is one piece.
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from strategies.plan.data.reading import Span
 from strategies.plan.data.windows import share_of
@@ -21,48 +22,50 @@ Spans = tuple[Span, ...]
 """Lines that begin in these parts of files."""
 
 
-class Division(NamedTuple):
-    """Chapters of a corpus."""
+class Division:
+    """Chapters of files of `sizes` bytes, of whose end the share `held_out` is not trained on.
 
-    training: tuple[Spans, ...]
-    evaluated: Spans
-    """Evenly spaced pieces of the last ones, which are held out."""
+    Files that cannot be read from their middle are a piece each.
+    """
 
+    def __init__(self, sizes: Sequence[int], *, can_seek: bool, held_out: float) -> None:
+        self.sizes, self.can_seek = sizes, can_seek
+        self.begins = [0, *accumulate(sizes)]
+        total = self.begins[-1]
+        self.cut_bytes = max(1, min(PIECE_BYTES, math.ceil(total / LEAST_PIECES)))
+        num_pieces = math.ceil(total / self.cut_bytes) if can_seek else len(sizes)
+        piece_bytes = max(1, total // max(1, num_pieces))
+        num_held_out = max(1, share_of(num_pieces, held_out)) if held_out and num_pieces else 0
+        self.num_trained_on = num_pieces - num_held_out
+        num_chapters = max(
+            math.ceil(self.num_trained_on / PIECES),
+            math.ceil(self.num_trained_on * piece_bytes / (PIECES * PIECE_BYTES)),
+        )
+        self.num_chapters = min(num_chapters, self.num_trained_on)
+        num_evaluated = min(num_held_out, max(1, EVALUATED_BYTES // piece_bytes))
+        self.evaluated = self._spans(
+            self.num_trained_on + number * num_held_out // num_evaluated
+            for number in range(num_evaluated)
+        )
+        """Evenly spaced pieces of the last ones, which are held out."""
 
-def divide(sizes: Sequence[int], *, can_seek: bool, held_out: float) -> Division:
-    """Divide files of `sizes` bytes, of whose end the share `held_out` is not trained on."""
-    pieces = pieces_of(sizes) if can_seek else [(Span(number),) for number in range(len(sizes))]
-    piece_bytes = max(1, sum(sizes) // max(1, len(pieces)))
-    num_held_out = max(1, share_of(len(pieces), held_out)) if held_out and pieces else 0
-    trained_on, last = pieces[: len(pieces) - num_held_out], pieces[len(pieces) - num_held_out :]
-    num_evaluated = min(num_held_out, max(1, EVALUATED_BYTES // piece_bytes))
-    evaluated = [last[number * num_held_out // num_evaluated] for number in range(num_evaluated)]
-    num_chapters = max(
-        math.ceil(len(trained_on) / PIECES),
-        math.ceil(len(trained_on) * piece_bytes / (PIECES * PIECE_BYTES)),
-    )
-    num_chapters = min(num_chapters, len(trained_on))
-    chapters = tuple(laid_out(trained_on[first::num_chapters]) for first in range(num_chapters))
-    return Division(chapters, laid_out(evaluated))
+    def chapter(self, number: int) -> Spans:
+        """Return the parts of files that a chapter is made of."""
+        return self._spans(range(number, self.num_trained_on, self.num_chapters))
 
+    def _spans(self, pieces: Iterable[int]) -> Spans:
+        return tuple(span for piece in pieces for span in self._piece(piece))
 
-def pieces_of(sizes: Sequence[int]) -> list[Spans]:
-    """Cut files, laid end to end, into pieces of equal size; the last one may be smaller."""
-    total = sum(sizes)
-    size = max(1, min(PIECE_BYTES, math.ceil(total / LEAST_PIECES)))
-    pieces: list[list[Span]] = [[] for _ in range(math.ceil(total / size))]
-    before = 0
-    for shard, of_file in enumerate(sizes):
-        at = 0
-        while at < of_file:
-            number = (before + at) // size
-            end = min(of_file, (number + 1) * size - before)
-            pieces[number].append(Span(shard, at, None if end == of_file else end))
-            at = end
-        before += of_file
-    return [tuple(piece) for piece in pieces]
-
-
-def laid_out(pieces: Sequence[Spans]) -> Spans:
-    """Return the spans of some pieces, one after the other."""
-    return tuple(span for piece in pieces for span in piece)
+    def _piece(self, number: int) -> Iterator[Span]:
+        """Yield the parts of files in one piece of all files laid end to end."""
+        if not self.can_seek:
+            yield Span(number)
+            return
+        first, last = number * self.cut_bytes, (number + 1) * self.cut_bytes
+        shard = bisect_right(self.begins, first) - 1
+        while shard < len(self.sizes) and self.begins[shard] < last:
+            size, before = self.sizes[shard], self.begins[shard]
+            begin, end = max(0, first - before), min(size, last - before)
+            if begin < end:
+                yield Span(shard, begin, None if end == size else end)
+            shard += 1

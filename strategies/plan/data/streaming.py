@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from strategies.plan.built_in.datasets import DatasetFormat
-from strategies.plan.data.chapters import Division, Spans, divide
+from strategies.plan.data.chapters import Division, Spans
 from strategies.plan.data.compression import compression_in
 from strategies.plan.data.corpus import Corpus, flags_in
 from strategies.plan.data.document_files import write_documents
@@ -53,14 +53,14 @@ class Chapters:
         self.stream = Stream.model_validate_json((folder / STREAM).read_bytes())
         self.tokenizer = tokenizer_from((folder / "tokenizer.json").read_text())
         self.division = division_of(self.stream)
-        self.num_training = len(self.division.training)
+        self.num_training = self.division.num_chapters
         self.background: list[subprocess.Popen[bytes]] = []
         weakref.finalize(self, end_all, self.background)
 
     def spans(self, number: int) -> Spans:
         if number == self.num_training:
             return self.division.evaluated
-        return self.division.training[number]
+        return self.division.chapter(number)
 
     def path(self, number: int) -> Path:
         return self.folder / f"{number:06}"
@@ -147,7 +147,9 @@ class Chapters:
 def division_of(stream: Stream) -> Division:
     """Return the chapters of a stream, from the sizes of its files."""
     sizes = [shard.stat().st_size for shard in stream.shards]
-    return divide(sizes, can_seek=can_seek(stream.shards, stream.format), held_out=stream.held_out)
+    return Division(
+        sizes, can_seek=can_seek(stream.shards, stream.format), held_out=stream.held_out
+    )
 
 
 def can_seek(shards: Sequence[Path], format: DatasetFormat) -> bool:
