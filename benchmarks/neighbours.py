@@ -72,6 +72,22 @@ with open("/tmp/filler", "wb") as file:
     file.flush()
     os.fsync(file.fileno())
 """
+CHECKPOINT = """
+with open("/tmp/checkpoint", "wb") as file:
+    file.write(bytes(16 << 20))
+    file.flush()
+    os.fsync(file.fileno())
+"""
+READ_ONCE = """
+with open("/tmp/rows", "wb") as file:
+    file.write(os.urandom(16 << 20))
+    os.fsync(file.fileno())
+"""
+READ = """
+with open("/tmp/rows", "rb") as file:
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    file.read()
+"""
 
 
 def program(setup: str, loop: str) -> str:
@@ -85,6 +101,8 @@ WATCHED = {
         f"{ONE_THREAD}; a = torch.ones(1 << 24); b = torch.empty_like(a)",
         STEP.format(step="b.copy_(a)"),
     ),
+    "16 MB write + fsync": program("", STEP.format(step=CHECKPOINT)),
+    "16 MB read": program(READ_ONCE, STEP.format(step=READ)),
 }
 NEIGHBOURS = {
     "matmul, 2 threads": program(
@@ -103,6 +121,7 @@ def main() -> None:
     """Measure every pair of programs, and print a row of the table for each watched one."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--watched", choices=WATCHED, action="append", help="default: all")
+    parser.add_argument("--beside", choices=NEIGHBOURS, action="append", help="default: all")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each half of a pair")
     parser.add_argument("--first", action="store_true", help="run the watched program first of all")
@@ -114,7 +133,8 @@ def main() -> None:
         enter(asked.slot, asked.folder, asked.level, first=asked.first)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its programs and cgroups end with it
     for name in asked.watched or WATCHED:
-        for neighbour, other in NEIGHBOURS.items():
+        for neighbour in asked.beside or NEIGHBOURS:
+            other = NEIGHBOURS[neighbour]
             found = beside(WATCHED[name], other, asked.pairs, asked.seconds, first=asked.first)
             sys.stdout.write(f"{name} beside {neighbour}: {found}\n")
             sys.stdout.flush()
@@ -146,7 +166,7 @@ def median_step(process: "subprocess.Popen[str]", seconds: float) -> float:
     while True:
         ended, took = map(float, line_of(process).split())
         if ended > since + seconds:
-            return statistics.median(found)
+            return statistics.median(found or [took])
         if ended - took > since:
             found.append(took)
 
