@@ -119,10 +119,12 @@ def redirect(path: str) -> Response:
 
 async def refusal(viewer: Viewer, refused: ApiProblem) -> Response:
     """Return the API's refusal, as a page of its own or as a banner inside one."""
-    context: dict[str, object] = {"refused": refused, "now": datetime.now(UTC)}
+    context: dict[str, object] = {"refused": refused, "now": datetime.now(UTC), "again": None}
     template = "refusal_fragment.html"
     if not viewer.is_fragment:
         template = "refusal.html"
+        if viewer.request.method == "GET":
+            context["again"] = viewer.request.url
         with suppress(ApiProblem):  # nobody has signed in, or nothing can be read
             context["me"] = await viewer.me()
     response = render(template, context, status=refused.status)

@@ -9,6 +9,7 @@ import { clock } from "./times.js";
 /**
  * A part of the page that is read again and again; times as performance.now().
  * @typedef {object} Part
+ * @property {string} name
  * @property {(way: Way) => Promise<void>} read
  * @property {number} rest
  * @property {number} due
@@ -45,7 +46,7 @@ let shownAt = 0;
  * @param {{ rest?: number }} [habit]
  */
 export function reads(name, read, { rest = REST_MS } = {}) {
-  parts.set(name, { read, rest, due: Infinity, rested: 0, isAsked: false });
+  parts.set(name, { name, read, rest, due: Infinity, rested: 0, isAsked: false });
 }
 
 /**
@@ -140,12 +141,16 @@ async function look() {
       part.due = Infinity; // what rings from here on is read again
       await part.read({ ...way, headers: part.isAsked ? {} : CAN_WAIT });
       part.isAsked = false;
+      tellRead(part.name);
       signal.throwIfAborted();
     }
     heard();
   } catch (error) {
     if (signal.aborted || error.isForNow) part.due = begun;
-    if (!signal.aborted) missed(error);
+    if (!signal.aborted) {
+      tellUnread(part.name, error);
+      missed(error);
+    }
   } finally {
     const now = performance.now();
     if (!signal.aborted) {
@@ -156,6 +161,28 @@ async function look() {
     looking = null;
     plan();
   }
+}
+
+// `data-waits` stands in the place of a part until it is read; what is beside it with `data-then` is
+// shown in its stead if the part does not draw anything there.
+/** @param {string} name */
+function tellRead(name) {
+  for (const waits of document.querySelectorAll(`[data-waits="${name}"]`)) {
+    for (const then of waits.parentElement.querySelectorAll(":scope > [data-then]"))
+      then.hidden = false;
+    waits.remove();
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {Error} error
+ */
+function tellUnread(name, error) {
+  if (!(error instanceof Refused)) return;
+  const words = error.isForNow ? `${error.message} Trying again.` : error.message;
+  for (const waits of document.querySelectorAll(`[data-waits="${name}"]`))
+    waits.textContent = words;
 }
 
 function heard() {

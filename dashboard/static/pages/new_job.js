@@ -5,6 +5,7 @@
 import { reach } from "../api.js";
 import { dropDraft, keepDraft, readDraft } from "../draft.js";
 import { announce } from "../page.js";
+import { askAgain } from "../replan.js";
 import { near } from "../times.js";
 
 /** @import { Draft } from "../draft.js" */
@@ -19,7 +20,6 @@ const yaml = document.querySelector("[data-yaml]");
 const source = document.querySelector("[data-source]");
 const change = document.querySelector("[data-apply-change]");
 const views = document.querySelectorAll("[data-view]");
-const lost = document.querySelector("[data-plan-lost]");
 const AGAIN_MS = 3000;
 
 function tellLine() {
@@ -41,6 +41,8 @@ function replan() {
   growOld();
   text.dispatchEvent(new Event("replan"));
 }
+
+const tellLost = askAgain(text, replan);
 
 // ---- the draft ----------------------------------------------------------------------------------
 const begun = form.hasAttribute("data-answered") ? null : text.value; // what nobody has changed yet
@@ -239,28 +241,12 @@ document.addEventListener("click", (event) => {
   replan();
 });
 
-// Away, or unable to answer: the old plan stays, and the server is asked again.
-let again = 0;
-function tellLost() {
-  lost.hidden = false;
-  clearTimeout(again);
-  again = setTimeout(replan, AGAIN_MS);
-}
-
 text.addEventListener("htmx:before:request", () => {
   asked = edits;
-});
-text.addEventListener("htmx:error", tellLost);
-text.addEventListener("htmx:before:swap", (event) => {
-  if (/** @type {CustomEvent} */ (event).detail.ctx.response.status < 500) return;
-  event.preventDefault();
-  tellLost();
 });
 
 document.addEventListener("htmx:after:swap", async () => {
   plan.classList.remove("old");
-  lost.hidden = true;
-  clearTimeout(again);
   const rewritten = plan.querySelector("[data-rewritten]");
   if (rewritten && !isGivenUp) {
     text.value = rewritten.value;

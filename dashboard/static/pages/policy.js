@@ -1,3 +1,5 @@
+import { askAgain } from "../replan.js";
+
 // Line numbers beside the document, as messages name them. The old answer can't be applied while the
 // new text has no answer.
 const text = document.querySelector("[data-policy]");
@@ -22,3 +24,4 @@ text.addEventListener("input", () => {
   if (button) button.disabled = true;
 });
 document.addEventListener("htmx:after:swap", () => plan.classList.remove("old"));
+askAgain(text, () => text.dispatchEvent(new Event("replan")));
