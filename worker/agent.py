@@ -261,6 +261,7 @@ class Agent:
                 self.actor.host.sandbox,
                 self.actor.sharing,
                 shared_workspaces=self.actor.host.workspaces is not None,
+                job_memory_bytes=self.actor.memory_bytes,
                 egress=self.actor.host.egress,
             )
             self.trim_cache()

@@ -79,6 +79,8 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
             sys.stderr.write(f"Another worker is already running on {settings.data}.\n")
             return 3
         pass_controllers_down(own_cgroup())
+        limit = settings.job_memory_gib
+        job_memory_bytes = None if limit is None else round(limit * GIB)
         host = script_host(settings)
         sharing = find_sharing_host(Sharing(settings.sharing))
         if num_amd := count_amd_gpus():
@@ -103,6 +105,7 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
                     host.sandbox,
                     sharing,
                     shared_workspaces=settings.workspaces is not None,
+                    job_memory_bytes=job_memory_bytes,
                     egress=host.egress,
                 ),
                 stop=stop,
@@ -114,7 +117,17 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
             client.close()
         structlog.contextvars.bind_contextvars(node=identity.name)
         tracing.start("trainyard-worker")
-        return work(settings, folder, identity, host, sharing, gpus, trainer=trainer, stop=stop)
+        return work(
+            settings,
+            folder,
+            identity,
+            host,
+            sharing,
+            gpus,
+            job_memory_bytes,
+            trainer=trainer,
+            stop=stop,
+        )
 
 
 def work(
@@ -124,6 +137,7 @@ def work(
     host: ScriptHost,
     sharing: SharingHost,
     gpus: NodeGpus,
+    job_memory_bytes: int | None,
     *,
     trainer: str,
     stop: threading.Event,
@@ -153,7 +167,7 @@ def work(
         find_peers(settings.peer_address, settings.api_url),
         round(settings.log_mib * MIB),
         settings.whole_tokens_gib,
-        None if settings.job_memory_gib is None else round(settings.job_memory_gib * GIB),
+        job_memory_bytes,
         wake,
         spool_nudge,
     )

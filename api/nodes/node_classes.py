@@ -34,6 +34,7 @@ def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
             memory_gib=smallest.memory_gib,
             model=smallest.name,
             host_memory_gib=inventory.memory_gib,
+            job_memory_gib=inventory.job_memory_gib,
             speeds=smallest.speeds,
             no_sandbox=why_no_sandbox(inventory),
             no_gang_sandbox=inventory.no_gang_sandbox,
@@ -44,6 +45,7 @@ def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
         device="cpu",
         slots=max(1, inventory.slots),
         memory_gib=inventory.memory_gib,
+        job_memory_gib=inventory.job_memory_gib,
         no_sandbox=why_no_sandbox(inventory),
         no_gang_sandbox=inventory.no_gang_sandbox,
         no_compiler=inventory.no_compiler,
@@ -74,7 +76,7 @@ def same_kind(a: Hardware, b: Hardware) -> bool:
 
 def judge_together(session: Session, known: NodeClass) -> None:
     """Let a class do what each of its nodes is able to do: the first node's reason counts, and so
-    do the first node's measured speeds.
+    do the first node's measured speeds, and the least memory that a node gives one job.
 
     On the nodes' own network the sandboxes of several nodes need no other one.
     """
@@ -91,7 +93,13 @@ def judge_together(session: Session, known: NodeClass) -> None:
         if gpu["name"] == hardware.model and gpu.get("speeds")
     ]
     speeds = GpuSpeeds(**measured[0]) if measured else None
-    changed = hardware.model_copy(update={**_reasons(known, inventories), "speeds": speeds})
+    changed = hardware.model_copy(
+        update={
+            **_reasons(known, inventories),
+            "speeds": speeds,
+            "job_memory_gib": _least_memory(inventories),
+        }
+    )
     if changed != hardware:
         refit(known, changed)
 
@@ -105,6 +113,12 @@ def _reasons(known: NodeClass, nodes: Sequence[Mapping[str, Any]]) -> dict[str, 
     if Fabric.model_validate(known.fabric).programs == "host":
         reasons["no_gang_sandbox"] = ""
     return reasons
+
+
+def _least_memory(nodes: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the least memory that one of these nodes gives one job; None if none has a limit."""
+    limits = [limit for node in nodes if (limit := node.get("job_memory_gib")) is not None]
+    return min(limits, default=None)
 
 
 def join_class(session: Session, inventory: Inventory, *, named: str | None) -> str:
@@ -126,7 +140,13 @@ def join_class(session: Session, inventory: Inventory, *, named: str | None) -> 
         if same_kind(here, hardware):
             both = [one.model_dump() for one in (here, hardware)]
             speeds = here.speeds or hardware.speeds
-            joined = here.model_copy(update={**_reasons(known, both), "speeds": speeds})
+            joined = here.model_copy(
+                update={
+                    **_reasons(known, both),
+                    "speeds": speeds,
+                    "job_memory_gib": _least_memory(both),
+                }
+            )
             if joined != here:
                 refit(known, joined)
             return name

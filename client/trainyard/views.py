@@ -1261,6 +1261,8 @@ class Hardware(View):
     memory_gib: float
     host_memory_gib: float | None = None
     """RAM of the host of a GPU node; None if it is not known."""
+    job_memory_gib: float | None = None
+    """Most memory of one job on a node, however many slots it has; None: no limit is set."""
     measured: Constants | None = None
     """Constants from the last proof of a node of this class; None: none is known."""
     model: str | None = None

@@ -119,6 +119,11 @@ class Inventory(Message):
     shared_workspaces: bool = Field(default=False, exclude_if=lambda shared: not shared)
     """True if people's workspaces are in a folder that the site's nodes share. Left out if False:
     older APIs do not know the field."""
+    job_memory_gib: float | None = Field(
+        default=None, gt=0, le=1_000_000, exclude_if=lambda limit: limit is None
+    )
+    """Most memory of one job, as the node's own setting says; None: all that is free. Left out if
+    None: older APIs do not know the field."""
     egress: str | None = Field(default=None, max_length=4000)
     """The most that programs may reach from it, as its own setting says; empty: it sets no limit.
     None: an older worker, whose programs reach nothing."""

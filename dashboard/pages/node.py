@@ -59,12 +59,14 @@ async def _context(viewer: Viewer) -> dict[str, object]:
 def facts(node: Node) -> list[tuple[str, str]]:
     """Return what the machine is, as (word, value)."""
     hardware, inventory, telemetry = node.hardware, node.inventory, node.telemetry
+    limit = inventory.get("job_memory_gib")
     found = [
         ("Class", node.node_class),
         ("Slots", f"{hardware.slots} {hardware.model or 'CPU'}"),
         ("Memory of each GPU", f"{hardware.memory_gib:.1f} GiB" if hardware.model else ""),
         ("Cores", f"{inventory['cores']:,}"),
         ("Memory", f"{inventory['memory_gib']:.1f} GiB"),
+        ("Memory for one job", f"{limit:.1f} GiB" if limit else ""),
         ("Disk free", f"{telemetry.disk_free_gib:.1f} GiB" if telemetry else ""),
         ("Driver", inventory.get("driver", "")),
         ("torch", inventory.get("torch", "")),

@@ -57,6 +57,8 @@ class Hardware(BaseModel):
     model: str | None = None
     host_memory_gib: float | None = Field(default=None, gt=0)
     """RAM of the host of a GPU node; None if it is not known."""
+    job_memory_gib: float | None = Field(default=None, gt=0, exclude_if=lambda limit: limit is None)
+    """Most memory of one job on a node, however many slots it has; None: no limit is set."""
     speeds: GpuSpeeds | None = None
     """Measured speeds of a GPU whose data sheet is not known; None: known, or not measured."""
     measured: Constants | None = None
@@ -68,6 +70,18 @@ class Hardware(BaseModel):
     no_compiler: str = ""
     """Missing parts of the compiler for generated kernels; empty if it is complete, or not
     known."""
+
+    def for_one_job(self, share_gib: float) -> float:
+        """Return the memory that one job may use of its share of the host's."""
+        return share_gib if self.job_memory_gib is None else min(share_gib, self.job_memory_gib)
+
+    @property
+    def host_text(self) -> str:
+        """The memory of the host, and the most that one job may use of it, in words."""
+        whole = self.memory_gib if self.device == "cpu" else self.host_memory_gib
+        limit = self.job_memory_gib
+        told = "" if whole is None else f"{whole:.2f} GiB"
+        return told if limit is None else f"{told}, {limit:.2f} GiB at most for one job"
 
     def part(self, slots: int) -> "Hardware":
         """Return so many of the node's slots, with their share of the host's memory."""

@@ -245,7 +245,10 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
     terms = by_stage[needed_by_stage.index(max(needed_by_stage))]
     needed_gib = max(needed_by_stage)
     ranks_sharing = max(1, resolved.ranks_per_node) if hardware.device == "cpu" else 1
-    capacity_gib = USABLE_SHARE * hardware.memory_gib / ranks_sharing
+    usable_gib = USABLE_SHARE * hardware.memory_gib
+    if hardware.device == "cpu":
+        usable_gib = hardware.for_one_job(usable_gib)
+    capacity_gib = usable_gib / ranks_sharing
     problems = [problem for rule in rules.ALL for problem in rule(resolved)]
     host_memory = host_terms(resolved)
     host_gib = host_capacity_gib(hardware, resolved.ranks_per_node)
@@ -513,12 +516,14 @@ def too_big(
 ) -> Problem:
     """Return the problem of a plan that does not fit; `remedy_of` adds the advice."""
     table = ", ".join(f"{term.name} {term.gib:.2f}" for term in terms)
-    owner = "a GPU" if hardware.device == "cuda" else f"a host shared by {ranks_sharing} ranks"
+    owner, told = "a GPU", f"{hardware.memory_gib:.2f} GiB"
+    if hardware.device == "cpu":
+        owner, told = f"a host shared by {ranks_sharing} ranks", hardware.host_text
     return Problem(
         code=DOES_NOT_FIT,
         param="model.width" if is_state_bound(terms) else "training.micro_batch_size",
         message=f"needs {needed_gib:.2f} GiB per rank ({table}), but {owner} of class "
-        f"{hardware.class_name} ({hardware.memory_gib:.2f} GiB) leaves {capacity_gib:.2f} GiB",
+        f"{hardware.class_name} ({told}) leaves {capacity_gib:.2f} GiB",
     )
 
 
@@ -532,7 +537,7 @@ def too_big_for_host(
         param="parallelism.offload_optimizer",
         message=f"needs {sum(term.gib for term in terms):.2f} GiB of each host's memory ({table}), "
         f"but {ranks} of the {hardware.slots} slots of class {hardware.class_name} "
-        f"({hardware.host_memory_gib:.2f} GiB) leave {capacity_gib:.2f} GiB",
+        f"({hardware.host_text}) leave {capacity_gib:.2f} GiB",
     )
 
 

@@ -5,7 +5,6 @@ alone. Timed."""
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,14 +18,9 @@ from tests import chromium
 from tests.dashboard.conftest import FLAGS
 from tests.running import Running, running_platform, wait_for
 from tests.scheduler.sinks import MailServer, mail_server
+from tests.spine.guides import ROOT, STUDENT, Instructor, walk
 
 pytestmark = [pytest.mark.gloo, pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
-
-ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "guides" / "instructor.md"
-BLOCK = re.compile(r"^( *)```sh(?P<kind> \w+)?\n(?P<lines>.*?)^\1```$", re.MULTILINE | re.DOTALL)
-FIRST_DAY = "--first-day 2027-01-25"
-STUDENT, PASSWORD = "student-03", "correct horse battery"
 
 
 @pytest.fixture(scope="module")
@@ -63,61 +57,19 @@ def page(platform: Running) -> Iterator[Page]:
         browser.close()
 
 
-def commands(section: str) -> list[str]:
-    """The commands of a section of the guide, as they are typed; not those that start the platform
-    and sign in, which the fixture has done."""
-    _, found, rest = GUIDE.read_text("utf-8").partition(f"\n## {section}\n")
-    assert found, section
-    blocks = BLOCK.finditer(rest.partition("\n## ")[0])
-    typed = [
-        line.strip()
-        for block in blocks
-        if not block["kind"]
-        for line in block["lines"].splitlines()
-    ]
-    assert typed, section
-    return typed
-
-
-class Instructor:
-    """A shell in a folder with the examples, signed in as the administrator."""
-
-    def __init__(self, platform: Running, folder: Path) -> None:
-        self.folder = folder
-        (folder / "examples").symlink_to(ROOT / "examples")
-        self._environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "TRAINYARD_URL": platform.url,
-            "TRAINYARD_TOKEN": platform.token,
-            "XDG_CONFIG_HOME": str(folder / "config"),
-            "TZ": "UTC",
-        }
-
-    def follow(self, section: str, *, first_day: str) -> str:
-        """Type the commands of a section; what they say together. The first day is another one."""
-        said = []
-        for line in commands(section):
-            line = line.replace(FIRST_DAY, f"--first-day {first_day}")
-            done = subprocess.run(
-                ["bash", "-c", line],
-                cwd=self.folder,
-                env=self._environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
-            )
-            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-            said.append(done.stdout)
-        return "\n".join(said)
-
-
 def test_the_guides_lead_from_an_empty_machine_to_the_grades(
     platform: Running, page: Page, mail: MailServer, tmp_path: Path
 ) -> None:
     begun = time.monotonic()
-    instructor = Instructor(platform, tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TRAINYARD_URL": platform.url,
+        "TRAINYARD_TOKEN": platform.token,
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+    }
+    instructor = Instructor(tmp_path, environment)
     day = (datetime.now(UTC) - timedelta(days=7)).date().isoformat()
     assert "ready" in instructor.follow("3. Nodes", first_day=day)
     said = instructor.follow("4. The course", first_day=day)
@@ -147,38 +99,3 @@ def test_the_guides_lead_from_an_empty_machine_to_the_grades(
         f"instructor to the links {handed_out - begun:.0f} s, student to the report "
         f"{handed_in - handed_out:.0f} s, grades {over - handed_in:.0f} s\n"
     )
-
-
-def walk(page: Page, link: str) -> None:
-    """From the invitation to the report that is handed in, by clicks."""
-    page.goto(link)
-    page.fill("#name", STUDENT)
-    page.fill("#password", PASSWORD)
-    page.click("button[type=submit]")
-    page.click("nav[aria-label=Main] a:has-text('Courses')")
-    page.click("a:has-text('1. Where the memory goes')")
-    assert "Book a block." in page.inner_text(".reason")
-    page.click("a.btn.primary:has-text('Book')")
-    hour = int(datetime.now(UTC).replace(minute=0, second=0, microsecond=0).timestamp() * 1000)
-    page.click(f"[data-day-grid] .cell[data-at='{hour}']")
-    page.select_option("[data-book-hours]", "2")
-    page.click("[data-book-now]:not([disabled])")
-    page.wait_for_selector("[data-mine] li:not(:has-text('You have no open leases'))")
-    page.click("nav[aria-label=Main] a:has-text('Courses')")
-    page.click("a:has-text('1. Where the memory goes')")
-    assert "Start it." in page.inner_text(".reason")
-    page.click("a.btn.primary:has-text('Start')")
-    page.click("button:has-text('Start')")
-    page.wait_for_url("**/agendas/agenda_*")
-    page.click("nav[aria-label=Main] a:has-text('Courses')")
-    page.click("a:has-text('1. Where the memory goes')")
-
-    def is_over() -> bool:
-        page.click("nav[aria-label=Exercises] a[aria-current=page]")
-        return "Hand in." in page.inner_text(".reason")
-
-    wait_for(is_over, what="the end of the jobs", within_s=120, every_s=1)
-    page.click("button.primary:has-text('Hand in')")
-    assert "Handed in" in page.inner_text(".reason")
-    page.click("a:has-text('Your report')")
-    assert "Where the memory goes" in page.inner_text("h1")

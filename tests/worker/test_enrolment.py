@@ -99,6 +99,10 @@ def test_the_inventory_counts_cores_unless_told(tmp_path: Path) -> None:
     assert inventory.memory_gib > 0.1
     assert inventory.torch
     assert take_inventory([], 7, NO_SANDBOX).slots == 7
+    assert inventory.job_memory_gib is None
+    assert "job_memory_gib" not in inventory.model_dump()  # an older API refuses what it never knew
+    limited = take_inventory([], None, NO_SANDBOX, job_memory_bytes=3 << 29)
+    assert limited.job_memory_gib == 1.5
     gpus = NodeGpus(tmp_path / "gpus.json", limit=None, wake=lambda: None)
     source = TelemetrySource(tmp_path, gpus, FetchRate())
     telemetry = source.measure()

@@ -25,6 +25,7 @@ def take_inventory(
     sharing: SharingHost | None = None,
     *,
     shared_workspaces: bool = False,
+    job_memory_bytes: int | None = None,
     egress: Sequence[str] | None = None,
 ) -> Inventory:
     """Return the machine's inventory now; without GPUs it has `slots` CPU slots, else its cores."""
@@ -52,6 +53,7 @@ def take_inventory(
         no_compiler=why_no_compiler("cuda" if gpus else "cpu"),
         sharing=None if support is None else support.sharing,
         shared_workspaces=shared_workspaces,
+        job_memory_gib=None if job_memory_bytes is None else round(job_memory_bytes / GIB, 2),
         no_sharing="" if support is None else support.reason[:2000],
         egress="" if egress is None else ", ".join(egress) or "none",
     )

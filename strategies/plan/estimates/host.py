@@ -36,7 +36,7 @@ def host_capacity_gib(hardware: Hardware, ranks_per_node: int) -> float | None:
     if hardware.device == "cpu" or hardware.host_memory_gib is None:
         return None
     share = min(1.0, ranks_per_node / hardware.slots)
-    return USABLE_SHARE * hardware.host_memory_gib * share
+    return hardware.for_one_job(USABLE_SHARE * hardware.host_memory_gib * share)
 
 
 def host_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:

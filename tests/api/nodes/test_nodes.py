@@ -55,6 +55,24 @@ def test_a_class_compiles_if_each_of_its_nodes_can(world: World) -> None:
     assert world.ann.post("/v1/jobs", json=spec).status_code == 201
 
 
+def test_a_plan_keeps_to_the_least_memory_that_a_node_gives_one_job(world: World) -> None:
+    crate = client(world.app, enrol(world.app, world.database, "crate"))
+    crate.post("/v1/node/heartbeat", json=heartbeat(inventory={**INVENTORY, "job_memory_gib": 4}))
+    inventory = {**INVENTORY, "job_memory_gib": 0.3}
+    world.node.post("/v1/node/heartbeat", json=heartbeat(inventory=inventory))
+    hardware = world.ann.get("/v1/nodes/crate").json()["hardware"]
+    assert hardware["job_memory_gib"] == 0.3
+    refused = world.ann.post("/v1/jobs", json=job_spec())
+    [error] = refused.json()["errors"]
+    assert error["code"] == "does_not_fit"
+    assert "(16.00 GiB, 0.30 GiB at most for one job) leaves 0.15 GiB" in error["message"]
+    allowed = job_spec(resources={"allow_oom": True})
+    assert world.ann.post("/v1/jobs", json=allowed).status_code == 201
+    world.node.post("/v1/node/heartbeat", json=heartbeat())  # its administrator took it away
+    assert world.ann.get("/v1/nodes/crate").json()["hardware"]["job_memory_gib"] == 4
+    assert world.ann.post("/v1/jobs", json=job_spec()).status_code == 201
+
+
 def test_a_class_takes_the_speeds_that_a_node_has_measured(world: World) -> None:
     speeds = {
         **{"float32": 40.0, "tf32": 80.0, "float16": 160.0, "bfloat16": 160.0, "float8": None},

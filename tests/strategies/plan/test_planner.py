@@ -79,6 +79,19 @@ def test_auto_ranks_are_the_most_that_can_run(
     assert found.model_copy(update={"warnings": as_number.warnings}) == as_number
 
 
+def test_on_a_cpu_the_ranks_share_what_one_job_may_use() -> None:
+    whole = planned(hardware=HARDWARE)
+    limited = planned(hardware=HARDWARE.model_copy(update={"job_memory_gib": 1.0}))
+    assert limited.capacity_gib == 1.0 / limited.ranks_per_node < whole.capacity_gib
+    loose = HARDWARE.model_copy(update={"job_memory_gib": 10 * HARDWARE.memory_gib})
+    assert planned(hardware=loose).capacity_gib == whole.capacity_gib
+    tight = planned(hardware=HARDWARE.model_copy(update={"job_memory_gib": 0.3}))
+    assert not tight.fits
+    assert "0.30 GiB at most for one job) leaves" in tight.problems[0].message
+    half = HARDWARE.model_copy(update={"job_memory_gib": 1.0}).part(1)
+    assert half.job_memory_gib == 1.0  # of a job, however few slots it has
+
+
 def test_auto_ranks_that_cannot_run_name_what_is_nearest() -> None:
     spec = make_spec(
         training__global_batch_size=8,

@@ -237,6 +237,14 @@ class TestMemoryOfTheHost:
         assert self.on(512).fits
         assert not self.on(512, slots=8).fits
 
+    def test_ends_where_the_node_limits_one_job(self) -> None:
+        node = known_node("a100-80gb", gpus=4)
+        node = node.model_copy(update={"host_memory_gib": 1024, "job_memory_gib": 64})
+        limited = plan(self.spec, nodes=1, ranks_per_node=4, hardware=node)
+        assert (limited.fits, limited.host_capacity_gib) == (False, 64)
+        (problem,) = limited.problems
+        assert "(1024.00 GiB, 64.00 GiB at most for one job) leave 64.00 GiB" in problem.message
+
     def test_unknown_is_not_judged(self) -> None:
         found = self.on(None)
         assert found.fits
