@@ -26,8 +26,7 @@ LARGE_MATRIX = cover(
 
 def essential(matrix: dict[Split, Variant]) -> set[Split]:
     """What CI runs: every split of one and two ranks, and of the larger ones as many as it takes
-    for any two techniques that can be used together to meet, unless they do so on two ranks, and
-    for every pipeline schedule to meet another axis.
+    for any two techniques that can be used together to meet, unless they do so on two ranks.
     """
     chosen = {split for split in matrix if split.ranks <= 2}
     left = {split: _meetings(split) for split in matrix if split.ranks > 2}
@@ -40,7 +39,11 @@ def essential(matrix: dict[Split, Variant]) -> set[Split]:
 
 
 def _meetings(split: Split) -> set[frozenset[str]]:
+    """Return its pairs of techniques. Pipeline schedules count as one, and so do both kinds of
+    data parallelism beside another axis."""
     schedule = {split.schedule.value} if split.schedule else set()
     techniques = set(split.features) - schedule
-    together = {frozenset(pair) for pair in itertools.combinations(techniques, 2)}
-    return together | ({frozenset(schedule)} if schedule and together else set())
+    data = techniques & {"replicate", "shard"}
+    others = techniques - data | ({"data"} if data else set())
+    together = {frozenset(pair) for pair in itertools.combinations(others, 2)}
+    return together | ({frozenset(data)} if len(data) > 1 else set())

@@ -109,6 +109,7 @@ def test_two_ranks_train_on_the_built_in_text_to_the_end(
     ]
 
 
+@pytest.mark.slow  # of a rank alone: test_control.py
 def test_bad_data_is_told_to_torchrun_by_code_and_error_file(
     alone: dict[str, str], tmp_path: Path
 ) -> None:

@@ -195,6 +195,11 @@ SPLITS = {
     "fsdp": Split(Strategy.FSDP, Layout(shard=2)),
     "tensor": Split(Strategy.TENSOR, Layout(tensor=2)),
 }
+QUICK = {  # each layout and each precision once
+    ("ddp", Precision.PURE_BFLOAT16),
+    ("fsdp", Precision.FLOAT16),
+    ("tensor", Precision.BFLOAT16),
+}
 
 
 EQUAL = [  # splits of four micro-batches, and how many of them each rank takes
@@ -218,7 +223,13 @@ EQUAL = [  # splits of four micro-batches, and how many of them each rank takes
 class TestBands:
     pytestmark = gloo
 
-    @pytest.mark.parametrize("precision", COMPUTED_IN_HALF)
+    @pytest.mark.parametrize(
+        "precision",
+        [
+            pytest.param(one, marks=() if one is Precision.BFLOAT16 else pytest.mark.slow)
+            for one in COMPUTED_IN_HALF
+        ],
+    )
     @pytest.mark.parametrize(("split", "own"), EQUAL, ids=str)
     def test_with_the_same_micro_batches_it_keeps_to_the_band_of_float32(
         self, split: Split, own: int, precision: Precision, bench: Bench, tmp_path: Path
@@ -238,8 +249,15 @@ class TestBands:
         if precision is Precision.BFLOAT16:
             assert found.weights < 1e-7
 
-    @pytest.mark.parametrize("precision", BANDS)
-    @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+    @pytest.mark.parametrize(
+        ("split", "precision"),
+        [
+            pytest.param(SPLITS[name], precision, id=f"{name}-{precision}", marks=marks)
+            for name in SPLITS
+            for precision in BANDS
+            for marks in ([] if (name, precision) in QUICK else [pytest.mark.slow],)
+        ],
+    )
     def test_layouts_stay_within_the_band(
         self, split: Split, precision: Precision, bench: Bench
     ) -> None:

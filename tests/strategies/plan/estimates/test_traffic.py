@@ -36,17 +36,17 @@ def sent(found: Plan) -> dict[str, Traffic]:
 @pytest.mark.parametrize(
     ("parallelism", "checkpointing"),
     [
-        ({"strategy": "ddp"}, "none"),
+        pytest.param({"strategy": "ddp"}, "none", marks=ALSO_FAKE),
         pytest.param(
             {"strategy": "ddp", "gradient_compression": "bfloat16"}, "none", marks=ALSO_FAKE
         ),
         ({"strategy": "fsdp"}, "full"),
         ({"strategy": "zero2"}, "none"),
-        ({"strategy": "tensor"}, "full"),
+        pytest.param({"strategy": "tensor"}, "full", marks=ALSO_FAKE),
         pytest.param({"strategy": "tensor", "sequence_parallel": True}, "full", marks=ALSO_FAKE),
         ({"strategy": "pipeline", "pipeline_schedule": "Interleaved1F1B"}, "none"),
         ({"strategy": "pipeline", "pipeline_schedule": "ZBVZeroBubble"}, "none"),
-        ({"strategy": "context"}, "full"),
+        pytest.param({"strategy": "context"}, "full", marks=ALSO_FAKE),
         pytest.param({"strategy": "context", "ulysses_degree": 2}, "none", marks=ALSO_FAKE),
     ],
     ids=lambda value: " ".join(map(str, value.values())) if isinstance(value, dict) else value,

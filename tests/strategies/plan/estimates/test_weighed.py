@@ -65,21 +65,21 @@ def by_weights(optimizer: str, momentum: float = 0.9) -> Case:
 
 QUICK = [
     one("gpt", GPT),
-    one("llama", LLAMA),
-    one("gpt, full checkpointing", GPT, activation_checkpointing="full"),
     one("llama, bfloat16", LLAMA, precision="bfloat16"),
     two("ddp", {"strategy": "ddp"}),
-    two("fsdp", {"strategy": "fsdp"}),
     two("fsdp, bfloat16, 4 micro-batches", {"strategy": "fsdp"}, precision="bfloat16", **IN_FOUR),
     one("llama, 32,768 words, bfloat16", SMALL, precision="bfloat16", **WORDS),
     two("zero3", {"strategy": "zero3"}),
     two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, 1F1B", {"strategy": "pipeline"}),
     two("context, ring", {"strategy": "context"}),
-    by_weights("sgd"),
     by_weights("lamb"),
 ]
 LONG = [
+    one("llama", LLAMA),
+    one("gpt, full checkpointing", GPT, activation_checkpointing="full"),
+    two("fsdp", {"strategy": "fsdp"}),
+    by_weights("sgd"),
     one("gpt, sgd, 4 micro-batches", GPT, training__optimizer="sgd", **IN_FOUR),
     one(
         "gpt, sgd without momentum, 4 micro-batches",

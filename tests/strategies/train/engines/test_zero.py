@@ -21,6 +21,7 @@ from tests.strategies.support.training_runs import (
 )
 
 gloo = [pytest.mark.gloo]
+LATER = pytest.mark.slow
 MODEL = {
     "model__name": "llama",
     "model__layers": 2,
@@ -43,6 +44,14 @@ def planned(ranks: int = 2, **changes: Any) -> Plan:
     return plan(make_spec(**changes), nodes=1, ranks_per_node=ranks, hardware=HARDWARE)
 
 
+def stages(quick: int) -> list[Any]:
+    """Each of them, the optimizer of stage 2 offloaded; those but one are for `make test-all`."""
+    return [
+        pytest.param(stage, changes, id=name, marks=() if stage == quick else LATER)
+        for stage, changes, name in ((1, {}, "1"), (2, OPTIMIZER, "2-offloaded"), (3, {}, "3"))
+    ]
+
+
 class TestRanks:
     pytestmark = gloo
 
@@ -50,12 +59,12 @@ class TestRanks:
         ("stage", "changes"),
         [
             pytest.param(1, IN_PARTS, id="1"),
-            pytest.param(2, IN_PARTS, id="2"),
+            pytest.param(2, IN_PARTS, id="2", marks=LATER),
             pytest.param(3, IN_PARTS, id="3"),
-            pytest.param(1, IN_PARTS | OPTIMIZER, id="1-optimizer-offloaded"),
+            pytest.param(1, IN_PARTS | OPTIMIZER, id="1-optimizer-offloaded", marks=LATER),
             pytest.param(2, OPTIMIZER, id="2-optimizer-offloaded"),
             pytest.param(3, IN_PARTS | OPTIMIZER | PARAMETERS, id="3-both-offloaded"),
-            pytest.param(3, PARAMETERS, id="3-parameters-offloaded"),
+            pytest.param(3, PARAMETERS, id="3-parameters-offloaded", marks=LATER),
             pytest.param(2, {"training__optimizer": "sgd"}, id="2-sgd"),
         ],
     )
@@ -75,9 +84,7 @@ class TestRanks:
     def test_one_rank_alone_may_offload(self, pool: Pool, ragged: Options, tmp_path: Path) -> None:
         self.compare(1, zero(3, **OPTIMIZER), pool, ragged, tmp_path)
 
-    @pytest.mark.parametrize(
-        ("stage", "changes"), [(1, {}), (2, OPTIMIZER), (3, {})], ids=["1", "2-offloaded", "3"]
-    )
+    @pytest.mark.parametrize(("stage", "changes"), stages(2))
     def test_it_clips_where_the_spec_says_and_nowhere_else(
         self, stage: int, changes: Options, pool: Pool, ragged: Options, tmp_path: Path
     ) -> None:
@@ -134,9 +141,7 @@ class TestRanks:
         assert len(sizes) == 2
         assert max(sizes) < 1.1 * min(sizes)
 
-    @pytest.mark.parametrize(
-        ("stage", "changes"), [(1, {}), (2, OPTIMIZER), (3, {})], ids=["1", "2-offloaded", "3"]
-    )
+    @pytest.mark.parametrize(("stage", "changes"), stages(3))
     def test_a_broken_gradient_stops_the_run_before_the_update(
         self, stage: int, changes: Options, warm: WarmRanks, ragged: Options, tmp_path: Path
     ) -> None:
@@ -150,9 +155,7 @@ class TestRanks:
             assert " on rank 1; the weights of step 1" in message
         assert run.series("step") == [1]
 
-    @pytest.mark.parametrize(
-        ("stage", "changes"), [(1, {}), (2, OPTIMIZER), (3, {})], ids=["1", "2-offloaded", "3"]
-    )
+    @pytest.mark.parametrize(("stage", "changes"), stages(1))
     def test_a_step_that_overflows_is_skipped_and_the_next_one_counts(
         self, stage: int, changes: Options, warm: WarmRanks, ragged: Options, tmp_path: Path
     ) -> None:
@@ -165,7 +168,7 @@ class TestRanks:
         assert lines[-1]["skipped_steps"] <= 3  # the first scale overflows by itself
         assert lines[-1]["loss"] < lines[2]["loss"]
 
-    @pytest.mark.parametrize("stage", [2, 3])
+    @pytest.mark.parametrize("stage", [pytest.param(2, marks=LATER), 3])
     def test_it_stops_when_told_to_says_nothing_and_leaves_nothing(
         self,
         stage: int,

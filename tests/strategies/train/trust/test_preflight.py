@@ -27,6 +27,7 @@ from tests.strategies.support.training_runs import Started, WarmRanks, make_run_
 
 SICK_RANKS = "sick_ranks.py"
 KILLED = -9
+RANKS = [3, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (2, 4))]
 DEADLINE_S = 120.0
 
 
@@ -48,7 +49,7 @@ def examined(
 
 
 @pytest.mark.gloo
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", RANKS)
 def test_healthy_ranks_give_every_number_of_every_collective(
     warm: WarmRanks, tmp_path: Path, ranks: int
 ) -> None:
@@ -124,7 +125,9 @@ class TestASickRank:
         assert codes == [Verdict.WRONG_VALUES] * 2, warm.said()
         assert [(one.rank, one.dtype) for one in found[0].other_bits] == [(1, "float32")]
 
-    @pytest.mark.parametrize("sickness", ["other_dtype", "other_order"])
+    @pytest.mark.parametrize(
+        "sickness", ["other_order", pytest.param("other_dtype", marks=pytest.mark.slow)]
+    )
     def test_that_is_out_of_step_is_named(
         self, warm: WarmRanks, tmp_path: Path, sickness: str
     ) -> None:
@@ -152,7 +155,7 @@ def test_a_backend_that_adds_up_for_a_mean_is_found(warm: WarmRanks, tmp_path: P
 
 
 @pytest.mark.gloo
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", RANKS)
 def test_the_ring_by_hand_is_an_all_reduce_of_any_size(warm: WarmRanks, ranks: int) -> None:
     pids = warm.fork(SICK_RANKS, "rings", ranks, DEADLINE_S, {})
     assert Started(warm, pids).wait() == [0] * ranks, warm.said()
@@ -195,7 +198,10 @@ class TestBeforeTraining:
             )
         assert not (tmp_path / "metrics.jsonl").exists()
 
-    @pytest.mark.parametrize(("sickness", "timeout_s"), [("sleeps_inside", 2), ("dies_inside", 3)])
+    @pytest.mark.parametrize(
+        ("sickness", "timeout_s"),
+        [("sleeps_inside", 2), pytest.param("dies_inside", 3, marks=pytest.mark.slow)],
+    )
     def test_a_rank_that_hangs_or_dies_ends_the_attempt_by_name_before_the_backends_timeout(
         self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path, sickness: str, timeout_s: int
     ) -> None:
