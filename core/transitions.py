@@ -33,6 +33,7 @@ EDGES: dict[type[Stateful], Mapping[Any, Mapping[Any, str]]] = {
     Node: NODE_EDGES,
 }
 
+NEW_JOBS, FIRST_EVENTS = insert(Job), insert(Event)
 EXPLAIN = (
     update(Job)
     .where(
@@ -115,7 +116,7 @@ def enter_jobs(
 
     Two plain INSERTs cost half of what the unit of work does.
     """
-    session.connection().execute(insert(Job), jobs)
+    session.connection().execute(NEW_JOBS, jobs)
     events = [
         {
             "at": job["created_at"],
@@ -130,7 +131,7 @@ def enter_jobs(
         }
         for job in jobs
     ]
-    session.connection().execute(insert(Event), events)
+    session.connection().execute(FIRST_EVENTS, events)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ from scheduler.queue.parts import walk_in_slots
 from scheduler.queue.placement import InLease, LeadIn, WalkIn, cut_hold_end, decide, leases_of
 from scheduler.queue.sentences import WaitingReason, node_names, reason_for
 from scheduler.queue.telling import JobReason, worth_telling
-from scheduler.snapshot import LENDING, LeaseSnapshot, Snapshot, WaitingJob, take_snapshot
+from scheduler.reading import take_snapshot
+from scheduler.snapshot import LENDING, LeaseSnapshot, Snapshot, WaitingJob
 
 ACTOR = "scheduler"
 WAITLIST_EVERY = timedelta(seconds=5)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.leases.openings import Openings
@@ -151,28 +151,32 @@ def _named(nodes: Sequence[Node], names: Sequence[str]) -> Sequence[Node]:
     return found
 
 
+HELD = (
+    select(
+        Occupancy.node_id,
+        Occupancy.hold_start,
+        Occupancy.hold_end,
+        Occupancy.lease_id,
+        Occupancy.num_slots,
+        Occupancy.kind,
+        Lease.user_id,
+    )
+    .outerjoin(Lease, Lease.id == Occupancy.lease_id)
+    .where(
+        Occupancy.node_id.in_(bindparam("node_ids", expanding=True)),
+        Occupancy.live,
+        Occupancy.hold_start < bindparam("end"),
+        Occupancy.hold_end > bindparam("start"),
+    )
+    .order_by(Occupancy.hold_start, Occupancy.id)
+)
+
+
 def _held(
     session: Session, person: Person, nodes: Sequence[Node], start: datetime, end: datetime
 ) -> dict[str, list[HeldHours]]:
-    rows = session.execute(
-        select(
-            Occupancy.node_id,
-            Occupancy.hold_start,
-            Occupancy.hold_end,
-            Occupancy.lease_id,
-            Occupancy.num_slots,
-            Occupancy.kind,
-            Lease.user_id,
-        )
-        .outerjoin(Lease, Lease.id == Occupancy.lease_id)
-        .where(
-            Occupancy.node_id.in_([node.id for node in nodes]),
-            Occupancy.live,
-            Occupancy.hold_start < end,
-            Occupancy.hold_end > start,
-        )
-        .order_by(Occupancy.hold_start, Occupancy.id)
-    )
+    asked = {"node_ids": [node.id for node in nodes], "start": start, "end": end}
+    rows = session.execute(HELD, asked)
     held: dict[str, list[HeldHours]] = defaultdict(list)
     for node_id, held_from, held_to, lease_id, num_slots, kind, user_id in rows:
         is_own = kind is OccupancyKind.LEASE and user_id == person.id

@@ -63,20 +63,24 @@ def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
     return Page[ForecastView](data=data)
 
 
+# Built once: each look at a forecast asks whether it has changed.
+HELD = select(func.count(), func.max(Occupancy.id)).where(Occupancy.live)
+LEASES = select(func.count(), func.sum(Lease.generation)).where(Lease.state.in_(LIVE_LEASE))
+NODES = select(Node.id, Node.class_name).where(Node.state.in_(BOOKABLE)).order_by(Node.id)
+LAST_ENTRY = select(func.max(AuditEntry.id))
+
+
 def _key(session: Session, now: datetime) -> Hashable:
     """Return a key that changes whenever a forecast may change.
 
     Rules and people change with an entry in the audit log, leases with what they hold.
     """
-    held = select(func.count(), func.max(Occupancy.id)).where(Occupancy.live)
-    leases = select(func.count(), func.sum(Lease.generation)).where(Lease.state.in_(LIVE_LEASE))
-    nodes = select(Node.id, Node.class_name).where(Node.state.in_(BOOKABLE)).order_by(Node.id)
     return (
         now.replace(second=0, microsecond=0),
-        session.scalar(select(func.max(AuditEntry.id))),
-        tuple(session.execute(held).one()),
-        tuple(session.execute(leases).one()),
-        tuple(tuple(row) for row in session.execute(nodes)),
+        session.scalar(LAST_ENTRY),
+        tuple(session.execute(HELD).one()),
+        tuple(session.execute(LEASES).one()),
+        tuple(tuple(row) for row in session.execute(NODES)),
     )
 
 

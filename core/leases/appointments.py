@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, CursorResult, and_, insert, or_, select, update
+from sqlalchemy import CursorResult, and_, bindparam, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from core.policy.grid import Timetable, usable_end
@@ -22,6 +22,27 @@ from core.tables.leases import Appointment, Lease
 CLAIM = timedelta(seconds=30)
 AT_START = (AppointmentKind.BEGIN, AppointmentKind.WARN, AppointmentKind.RECLAIM)
 OPEN = (AppointmentState.DUE, AppointmentState.CLAIMED)
+UNCLAIMED = and_(
+    Appointment.due_at <= bindparam("now"),
+    or_(
+        Appointment.state == AppointmentState.DUE,
+        and_(
+            Appointment.state == AppointmentState.CLAIMED,
+            Appointment.claim_expires_at <= bindparam("now"),
+        ),
+    ),
+)
+ALL_DUE = (  # built once: every cycle sends it
+    select(
+        Appointment.id,
+        Appointment.lease_id,
+        Appointment.generation,
+        Appointment.kind,
+        Appointment.due_at,
+    )
+    .where(UNCLAIMED)
+    .order_by(Appointment.due_at, Appointment.id)
+)
 
 
 @dataclass(frozen=True)
@@ -94,17 +115,7 @@ def void(session: Session, lease_id: str, *kinds: AppointmentKind) -> None:
 
 def due(session: Session, now: datetime) -> list[Due]:
     """Return all due appointments that nobody has claimed (or whose claim expired), by due time."""
-    rows = session.execute(
-        select(
-            Appointment.id,
-            Appointment.lease_id,
-            Appointment.generation,
-            Appointment.kind,
-            Appointment.due_at,
-        )
-        .where(_open_at(now))
-        .order_by(Appointment.due_at, Appointment.id)
-    )
+    rows = session.execute(ALL_DUE, {"now": now})
     return [Due(*row) for row in rows]
 
 
@@ -117,9 +128,10 @@ def claim(session: Session, ids: Sequence[int], *, holder: str, now: datetime) -
         return set()
     free = session.scalars(
         select(Appointment.id)
-        .where(Appointment.id.in_(ids), _open_at(now))
+        .where(Appointment.id.in_(ids), UNCLAIMED)
         .order_by(Appointment.id)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True),
+        {"now": now},
     ).all()
     session.execute(
         update(Appointment)
@@ -191,15 +203,3 @@ def _insert(
     ]
     if values:
         session.connection().execute(insert(Appointment), values)
-
-
-def _open_at(now: datetime) -> ColumnElement[bool]:
-    return and_(
-        Appointment.due_at <= now,
-        or_(
-            Appointment.state == AppointmentState.DUE,
-            and_(
-                Appointment.state == AppointmentState.CLAIMED, Appointment.claim_expires_at <= now
-            ),
-        ),
-    )

@@ -14,32 +14,34 @@ from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
 from core.transitions import advance
 
+AGENDAS_WITH_WAITING = (
+    select(AgendaJob.agenda_id)
+    .join(Job, Job.id == AgendaJob.job_id)
+    .where(Job.state == JobState.QUEUED)
+)
+MEMBERS = (  # built once: every cycle sends it
+    select(
+        Agenda.id,
+        Agenda.name.label("agenda"),
+        Agenda.side_by_side,
+        Agenda.on_failure,
+        Job.id.label("job_id"),
+        Job.name,
+        Job.state,
+        Job.reason_code,
+        Job.wall_time_s,
+        Job.used_s,
+    )
+    .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)
+    .join(Job, Job.id == AgendaJob.job_id)
+    .where(Agenda.id.in_(AGENDAS_WITH_WAITING))
+    .order_by(Agenda.id, AgendaJob.position)
+)
+
 
 def read_turns(session: Session) -> dict[str, Turn]:
     """Map job id -> turn, for each queued job that is in an agenda."""
-    with_waiting = (
-        select(AgendaJob.agenda_id)
-        .join(Job, Job.id == AgendaJob.job_id)
-        .where(Job.state == JobState.QUEUED)
-    )
-    rows = session.execute(
-        select(
-            Agenda.id,
-            Agenda.name.label("agenda"),
-            Agenda.side_by_side,
-            Agenda.on_failure,
-            Job.id.label("job_id"),
-            Job.name,
-            Job.state,
-            Job.reason_code,
-            Job.wall_time_s,
-            Job.used_s,
-        )
-        .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)
-        .join(Job, Job.id == AgendaJob.job_id)
-        .where(Agenda.id.in_(with_waiting))
-        .order_by(Agenda.id, AgendaJob.position)
-    )
+    rows = session.execute(MEMBERS)
     found: dict[str, Turn] = {}
     for _, group in groupby(rows, key=lambda row: row.id):
         members = list(group)

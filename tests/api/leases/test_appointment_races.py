@@ -25,7 +25,8 @@ from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.notices import Notice
 from scheduler.leases import handover
 from scheduler.queue.fitting import Fitting
-from scheduler.snapshot import LeaseSnapshot, take_snapshot
+from scheduler.reading import take_snapshot
+from scheduler.snapshot import LeaseSnapshot
 from tests.api.yard import ROUNDS, THREADS, Yard, winners
 
 pytestmark = pytest.mark.race
