@@ -115,14 +115,16 @@ class StreamedWindows(TokenWindows):
         self.num_chapters = found.num_training
         self.num_train = self.num_chapters << WINDOW_BITS
         self.open: dict[int, TokenWindows | None] = {}
-        self.expect(expected)
+        # This process counts the first chapter, another one meanwhile what is evaluated: both are
+        # needed before the ranks meet.
+        self.expect([*([self.num_chapters] if spec.held_out else []), *expected[1:]])
+        self.num_windows(expected[0])
         self.num_held_out = self.num_windows(self.num_chapters) if spec.held_out else 0
         if spec.held_out and not self.num_held_out:
             raise BadData(
                 f"dataset {spec.dataset} has no document to evaluate in the last part, which "
                 f"held_out {spec.held_out:g} takes; raise it, or make it 0"
             )
-        self.num_windows(expected[0])  # before the ranks meet, because it takes longest
         dtype = np.dtype(np.min_scalar_type(found.tokenizer.size - 1))
         self.tokens: Any = Row(self, tokens_in, dtype)
         self.learned: Any = Row(self, learned_in, np.dtype(bool))
