@@ -163,11 +163,11 @@ async function look() {
   }
 }
 
-// `data-waits` stands in the place of a part until it is read; what is beside it with `data-then` is
+// `data-awaits` stands in the place of a part until it is read; what is beside it with `data-then` is
 // shown in its stead if the part does not draw anything there.
 /** @param {string} name */
 function tellRead(name) {
-  for (const waits of document.querySelectorAll(`[data-waits="${name}"]`)) {
+  for (const waits of document.querySelectorAll(`[data-awaits="${name}"]`)) {
     for (const then of waits.parentElement.querySelectorAll(":scope > [data-then]"))
       then.hidden = false;
     waits.remove();
@@ -181,7 +181,7 @@ function tellRead(name) {
 function tellUnread(name, error) {
   if (!(error instanceof Refused)) return;
   const words = error.isForNow ? `${error.message} Trying again.` : error.message;
-  for (const waits of document.querySelectorAll(`[data-waits="${name}"]`))
+  for (const waits of document.querySelectorAll(`[data-awaits="${name}"]`))
     waits.textContent = words;
 }
 

@@ -25,6 +25,7 @@ PAGES = (
     "/courses",
     "/courses/ml-lab/own",
     "/courses/ml-lab/own/roster",
+    "/courses/ml-lab/own/forecast",
     "/courses/ml-lab/own/forecast?students=40&nodes.nodes=2",
     "/templates",
     "/templates/{template}",

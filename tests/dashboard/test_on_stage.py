@@ -87,6 +87,7 @@ PAGES = (
     "/admin/audit",
     "/admin/settings",
 )
+RARE = ("/workbenches", "/shares", "/help/keys", "/help/glossary", "/admin/grants")
 
 
 def settle(page: Page) -> None:
@@ -111,7 +112,9 @@ def examined(stage: Stage, chrome: Chrome) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(
+    "path", [*PAGES, *(pytest.param(path, marks=pytest.mark.slow) for path in RARE)]
+)
 def test_a_page_is_accessible_and_fits_every_width(
     stage: Stage, examined: Page, path: str, scheme: Any
 ) -> None:

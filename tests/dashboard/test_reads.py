@@ -29,7 +29,7 @@ REGIONS = (
     pytest.param(COMPARED, r"/metrics\?", "[data-chart=apart]", "canvas", marks=pytest.mark.slow),
     ("/studies/{study}", r"/metrics\?", "[data-chart=curves]", "canvas"),
     ("/calendar", r"/v1/leases\?", "[data-mine]", ".own-lease"),
-    ("/calendar", r"/v1/leases\?", "[data-upkeep]", "li:not([data-waits])"),
+    ("/calendar", r"/v1/leases\?", "[data-upkeep]", "li:not([data-awaits])"),
     ("/jobs/new", "/jobs/plan", "#plan", "[data-submit]:not([disabled])"),
     ("/admin/policies", "/admin/policies/plan", "#policy-plan", ".card:not([aria-busy])"),
 )
