@@ -68,9 +68,13 @@ def _group(item: pytest.Item) -> str | None:
 
 
 def pytest_collection_finish() -> None:
-    """A full collection looks through all that was imported, torch too: 0.5 s, again and again."""
+    """A full collection looks through all that was imported, torch too: 0.5 s, again and again.
+
+    What tests leave is looked for seldom: at Python's own pace it takes a twelfth of their time.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,13 @@ def no_complaint(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def stage(chrome: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(
+    chrome: Chrome, migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
     """A platform without jobs, for a browser; a file that needs more puts it in."""
-    with raised(tmp_path_factory.mktemp("stage")) as stage:
+    folder = tmp_path_factory.mktemp("stage")
+    shutil.copy(migrated_sqlite, folder / "trainyard.db")
+    with raised(folder) as stage:
         yield stage
 
 

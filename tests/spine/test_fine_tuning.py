@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
 from tests.running import Running, wait_for
 from tests.spine.jobs import wait_for_end
@@ -29,10 +29,10 @@ def make_model(folder: Path) -> Path:
     bpe.add_special_tokens(special)
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(
+    transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, eos_token="</s>", chat_template=TEMPLATE
     ).save_pretrained(folder)
-    config = Qwen2Config(
+    config = transformers.Qwen2Config(
         vocab_size=260,
         hidden_size=32,
         num_hidden_layers=2,
@@ -40,7 +40,7 @@ def make_model(folder: Path) -> Path:
         num_key_value_heads=2,
         intermediate_size=48,
     )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 
 
@@ -83,10 +83,10 @@ def test_a_chat_model_is_tuned_and_comes_back(platform: Running, tmp_path: Path)
         wait_for(kept, what="the artifacts in the store")
         for artifact in client.jobs.artifacts(job.id):
             client.jobs.download(job.id, artifact, folder / artifact.path)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     asked = tokenizer.apply_chat_template(
         [QUESTION], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    tuned = AutoModelForCausalLM.from_pretrained(folder)
+    tuned = transformers.AutoModelForCausalLM.from_pretrained(folder)
     written = tuned.generate(**asked, max_new_tokens=4, do_sample=False)
     assert tokenizer.decode(written[0, -4:]) == "four"

@@ -16,7 +16,6 @@ from worker.workbench.unwritten import main
 if find_spec("jupyter_ydoc") is None or find_spec("pycrdt") is None:
     pytest.skip("jupyter-collaboration is not installed here", allow_module_level=True)
 
-import nbformat
 from jupyter_ydoc import YNotebook, YUnicode
 from pycrdt import Doc
 from pycrdt.store import SQLiteYStore
@@ -45,6 +44,8 @@ class Server:
 
     def leaves(self, name: str, kind: str, document: Any, content: Any, typed: str) -> Path:
         """Open a document, type at the end of its text, and die before it is written."""
+        import nbformat  # takes a second
+
         path = self.home / name
         written = content if isinstance(content, str) else nbformat.writes(content) + "\n"
         path.write_text(written)
@@ -81,6 +82,8 @@ def server(tmp_path: Path) -> Server:
 def test_what_was_typed_without_a_pause_is_written(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import nbformat
+
     notebook = nbformat.from_dict(NOTEBOOK)
     first = server.leaves("a b.ipynb", "notebook", YNotebook(Doc()), notebook, " x = 'ü'")
     second = server.leaves("note.txt", "file", YUnicode(Doc()), "begun\n", "two\n")

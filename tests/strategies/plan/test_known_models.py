@@ -58,6 +58,7 @@ def transformers_config(name: str, shape: Shape) -> Any:
     return make.get(name[:4], transformers.LlamaConfig)(**common)
 
 
+@pytest.mark.xdist_group("ranks")  # where transformers is imported once
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_known_model_has_as_many_parameters_as_transformers_builds(name: str) -> None:
     from transformers import AutoModelForCausalLM

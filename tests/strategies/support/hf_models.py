@@ -1,18 +1,14 @@
-"""Tiny Hugging Face models with random weights, made by transformers itself: the oracle."""
+"""Tiny Hugging Face models with random weights, made by transformers itself: the oracle.
 
-from copy import deepcopy
+transformers imports its classes when they are first named, which takes seconds: not on import.
+"""
+
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-)
 
 from strategies.plan.hugging_face.hf_config import parse_config
 from strategies.plan.run_directory import RunPlan
@@ -37,12 +33,15 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-CONFIGS: dict[str, Any] = {
-    "llama": LlamaConfig(**SHAPE, rms_norm_eps=1e-5),
-    "llama3-tied": LlamaConfig(**SHAPE, rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True),
-    "mistral": MistralConfig(**SHAPE, sliding_window=48),
-    "mistral-nemo": MistralConfig(**SHAPE, head_dim=12, sliding_window=None),
-    "qwen2": Qwen2Config(**SHAPE, rope_parameters={"rope_type": "default", "rope_theta": 1e6}),
+KINDS: dict[str, tuple[str, Options]] = {
+    "llama": ("LlamaConfig", {"rms_norm_eps": 1e-5}),
+    "llama3-tied": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE, "tie_word_embeddings": True}),
+    "mistral": ("MistralConfig", {"sliding_window": 48}),
+    "mistral-nemo": ("MistralConfig", {"head_dim": 12, "sliding_window": None}),
+    "qwen2": (
+        "Qwen2Config",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+    ),
 }
 
 
@@ -60,12 +59,17 @@ MARKED_CHATML = (
 )
 
 
+def make_config(kind: str, **changes: Any) -> Any:
+    """What transformers calls the shape of a model."""
+    name, own = KINDS[kind]
+    return getattr(transformers, name)(**SHAPE | own | changes)
+
+
 def make_model(kind: str, folder: Path, *, vocabulary: int = 256) -> Path:
     """Save a model of a kind in a folder. Biases and norms are random too."""
     torch.manual_seed(1)
-    config = deepcopy(CONFIGS[kind])
-    config.vocab_size = vocabulary
-    model = AutoModelForCausalLM.from_config(config)
+    config = make_config(kind, vocab_size=vocabulary)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -101,7 +105,7 @@ def make_tokenizer(folder: Path, *, template: str | None = None, begins: bool = 
     bpe.train_from_iterator(["what is the sum of two and two four is the sum"] * 3, trainer)
     if begins:
         bpe.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", chat_template=template
     )
     tokenizer.save_pretrained(folder)

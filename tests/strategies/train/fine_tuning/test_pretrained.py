@@ -24,7 +24,7 @@ from strategies.train.init import build_model, design_model, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import token_loss_sum
 from strategies.train.models.transformer import Transformer
-from tests.strategies.support.hf_models import CONFIGS, make_model, planned, spec_for
+from tests.strategies.support.hf_models import KINDS, make_config, make_model, planned, spec_for
 from tests.strategies.support.law import BANDS, departure
 from tests.strategies.support.pool import Pool, RunFailed
 from tests.strategies.support.training_runs import Options, Run, make_run_plan, make_spec
@@ -32,7 +32,6 @@ from tests.strategies.support.training_runs import Options, Run, make_run_plan, 
 pytestmark = pytest.mark.gloo
 
 CPU = torch.device("cpu")
-KINDS = list(CONFIGS)
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +165,7 @@ def test_the_artifacts_are_a_folder_that_transformers_loads(
     run = pool.train(run_plan, tmp_path / "run")
     folder = run.directory.artifacts
     theirs = AutoModelForCausalLM.from_pretrained(folder)
-    assert theirs.config.rope_parameters == CONFIGS["llama3-tied"].rope_parameters
+    assert theirs.config.rope_parameters == make_config("llama3-tied").rope_parameters
     assert theirs.generation_config.eos_token_id == 2
     again = make_run_plan(run_plan.spec, model_path=str(folder))  # what was saved can be tuned on
     with torch.no_grad():
