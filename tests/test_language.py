@@ -98,8 +98,9 @@ def test_the_list_is_in_lower_case_and_the_folders_exist() -> None:
     assert all((REPOSITORY / folder).is_dir() for folder in FOLDERS)
 
 
+@pytest.mark.slow
 def test_the_finished_folders_obey() -> None:
-    """What `make check` runs."""
+    """`make check` runs the same."""
     checked = subprocess.run(
         [sys.executable, "-m", "tests.language"], cwd=REPOSITORY, capture_output=True, text=True
     )

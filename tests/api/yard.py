@@ -29,7 +29,7 @@ from tests.core.people import add_node
 from tests.scheduler.world import CPU2
 
 THREADS = 32
-ROUNDS = [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+ROUNDS = [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 
 
 @dataclass

@@ -160,7 +160,7 @@ class TownMachine(RuleBasedStateMachine):
 @pytest.mark.db
 @pytest.mark.parametrize(
     ("examples", "steps"),
-    [(3, 15), pytest.param(80, 40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+    [(2, 15), pytest.param(80, 40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_no_node_twice_no_quota_exceeded_and_nobody_waits_for_ever(
     migrated_sqlite: Path, examples: int, steps: int
@@ -266,7 +266,7 @@ def walk(template: Path, seed: int, steps: int) -> Town:
 @pytest.mark.parametrize(
     ("first_seed", "walks", "steps"),
     [
-        (0, 1, 60),
+        (0, 1, 30),
         *(
             pytest.param(1000 * part, 5, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
             for part in range(1, 11)

@@ -8,7 +8,10 @@ from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 
 
-@pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
+# With torchrun: test_real_training.py.
+@pytest.mark.parametrize(
+    "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]
+)
 def test_an_attempt_runs_to_its_end_and_everything_is_kept(
     api: FakeApi, node: Node, launcher: Launcher
 ) -> None:

@@ -64,7 +64,9 @@ def inputs(api: FakeApi) -> list[InputFiles]:
     ]
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize(
+    "level", [Level.BUBBLEWRAP, pytest.param(Level.NAMESPACES, marks=pytest.mark.slow)]
+)
 def test_a_script_reads_its_inputs_and_cannot_write_to_them(
     api: FakeApi, node: Node, level: Level
 ) -> None:

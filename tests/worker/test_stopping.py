@@ -188,6 +188,7 @@ def test_a_damaged_checkpoint_is_not_resumed_from(api: FakeApi, node: Node) -> N
     assert "manifest.json" in record.reason
 
 
+@pytest.mark.slow
 def test_a_dataset_that_the_store_does_not_have_is_a_failed_start_with_its_reason(
     api: FakeApi, node: Node
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_dataset_that_arrives_damaged_is_never_trained_on(api: FakeApi, node: 
     assert list(node.folder.cache.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_port_that_was_taken_is_tried_again_with_another(api: FakeApi, node: Node) -> None:
     node.behave(start_error="The server socket has failed to listen: EADDRINUSE")
     key = api.order(make_order())

@@ -41,6 +41,7 @@ def test_kill_9_of_the_worker_leaves_the_ranks_alone_and_the_next_one_adopts_the
     assert api.steps(key) == list(range(1, 101))
 
 
+@pytest.mark.slow
 def test_what_happened_while_no_worker_was_there_is_reported_as_it_was(
     api: FakeApi, node: Node
 ) -> None:
@@ -77,6 +78,7 @@ def test_kill_9_of_the_shim_ends_the_ranks_too(
     assert not [group for group in groups if group.exists()], "its cgroups have gone with it"
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_shim_while_no_worker_is_there_is_found_out_later(
     api: FakeApi, node: Node
 ) -> None:
@@ -125,6 +127,7 @@ def test_kill_9_of_a_rank_names_the_rank_and_the_signal(
     assert all(gone(pid) for pid in pids)
 
 
+@pytest.mark.slow  # torchrun waits for it
 def test_a_rank_that_fails_while_the_other_ignores_sigterm_ends_in_seconds(
     api: FakeApi, node: Node
 ) -> None:
@@ -151,6 +154,7 @@ def test_the_victim_of_a_failure_is_not_blamed(api: FakeApi, node: Node) -> None
     assert (record.outcome, record.culprit_rank) == (Outcome.USER_ERROR, 1), record
 
 
+@pytest.mark.slow
 def test_a_shim_that_hangs_past_its_deadline_is_ended_by_the_agent(
     api: FakeApi, node: Node
 ) -> None:

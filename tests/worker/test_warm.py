@@ -54,6 +54,7 @@ def test_ranks_on_the_cpu_of_a_gpu_node_see_no_gpu(api: FakeApi, gpu_node: GpuNo
     assert seen_by_ranks(gpu_node.attempt(key)) == ["", ""]
 
 
+@pytest.mark.slow
 def test_a_warm_process_that_may_have_used_cuda_forks_nothing_and_the_job_is_told(
     api: FakeApi, node: Node
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_node_sends_heartbeats_as_slowly_as_the_api_asks_but_news_at_once(
     assert api.wait_for_exit(key, within_s=20).outcome is Outcome.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_an_attempt_runs_from_end_to_end_with_the_api_away_in_the_middle(
     api: FakeApi, node: Node
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_doorbell_wakes_the_agent_and_forged_ones_change_nothing(
     bell.close()
 
 
+@pytest.mark.slow
 def test_files_that_are_garbage_stop_nothing(api: FakeApi, node: Node) -> None:
     node.behave(step_s=0.05)
     key = api.order(make_order(steps=60))
@@ -161,6 +163,7 @@ def test_files_that_are_garbage_stop_nothing(api: FakeApi, node: Node) -> None:
     assert len(steps) >= 58
 
 
+@pytest.mark.slow
 def test_a_damaged_exit_record_is_not_believed(api: FakeApi, node: Node) -> None:
     node.behave(step_s=0.02, fail={"rank": 0, "step": 20, "kind": "exit"})
     key = api.order(make_order(steps=60))

@@ -15,7 +15,7 @@ from tests.api.times import next_hour
 
 pytestmark = [pytest.mark.db, pytest.mark.race]
 BOOKERS = 32
-FEW = pytest.param(5, id="few")
+FEW = pytest.param(2, id="few")
 MANY = pytest.param(50, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
 
 

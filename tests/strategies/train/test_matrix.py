@@ -157,7 +157,7 @@ def test_a_problem_names_a_field_and_a_number(
 @pytest.mark.gloo
 @given(data=st.data())
 @settings(
-    max_examples=4,
+    max_examples=2,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # a smaller example costs as much as a larger one

@@ -133,7 +133,7 @@ def test_a_finished_run_started_again_has_nothing_to_do(finished: Run, warm: War
     ("first", "then"),
     [
         pytest.param(2, 2, marks=pytest.mark.slow),
-        (2, 1),
+        pytest.param(2, 1, marks=pytest.mark.slow),
         pytest.param(1, 2, marks=pytest.mark.slow),
         (4, 2),
     ],
