@@ -152,7 +152,7 @@ def work(
     spawners = Spawners(
         trainer,
         warm_allowed=settings.warm_launcher,
-        warm_rests_after_s=60 * settings.warm_rests_after_min,
+        rest_after_s=60 * settings.warm_rests_after_min,
     )
     actor = Actor(
         folder,

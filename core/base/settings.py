@@ -175,7 +175,8 @@ class WorkerSettings(_Settings):
     warm_launcher: bool = True
     """True to keep a process that has imported torch and forks ranks."""
     warm_rests_after_min: float = Field(default=math.inf, gt=0)
-    """Minutes without an attempt after which that process ends, until the next attempt."""
+    """Minutes without an attempt after which that process, and the one that starts programs, ends
+    until the next attempt."""
     sandbox: Literal["auto", "bubblewrap", "namespaces", "none"] = "auto"
     """Sandbox of a user's script. auto: the first that works. none: no script runs here."""
     sharing: Literal["full", "recipes", "none"] = "full"

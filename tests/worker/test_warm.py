@@ -115,16 +115,21 @@ def test_torchrun_takes_the_place_of_a_warm_process_that_cannot_fork() -> None:
         silent.close()
 
 
-def test_a_warm_process_rests_while_no_attempt_comes() -> None:
-    spawners = Spawners("fake_trainer", warm_allowed=True, warm_rests_after_s=60)
+def test_both_processes_rest_while_no_attempt_comes(tmp_path: Path) -> None:
+    both = (Launcher.WARM, Launcher.TORCHRUN)
+    spawners = Spawners("fake_trainer", warm_allowed=True, rest_after_s=60)
     try:
         spawners.keep_ready()
+        assert all(spawners.is_running(one) for one in both)
+        spawners.wanted_at -= 61
+        spawners.keep_ready()
+        assert not any(spawners.is_running(one) for one in both)
+        assert spawners.choose(Launcher.AUTO, spawns=0) == (Launcher.WARM, "")
         assert spawners.is_running(Launcher.WARM)
         spawners.wanted_at -= 61
         spawners.keep_ready()
-        assert not spawners.is_running(Launcher.WARM)
-        assert spawners.choose(Launcher.AUTO, spawns=0) == (Launcher.WARM, "")
-        assert spawners.is_running(Launcher.WARM)
+        assert spawners.spawn(tmp_path, Launcher.TORCHRUN)
+        assert all(spawners.is_running(one) for one in both)
     finally:
         spawners.close()
 

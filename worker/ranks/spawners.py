@@ -97,8 +97,8 @@ class Spawners:
     trainer: str
     warm_allowed: bool
     """False if the worker's settings switch the warm launcher off."""
-    warm_rests_after_s: float = math.inf
-    """Seconds without an attempt after which the warm process ends, until the next attempt."""
+    rest_after_s: float = math.inf
+    """Seconds without an attempt after which both processes end, until the next attempt."""
     plain: Spawner = field(init=False)
     warm: Spawner = field(init=False)
     warm_deaths: int = 0
@@ -121,12 +121,16 @@ class Spawners:
         )
 
     def keep_ready(self) -> None:
-        """Start missing processes and renew outdated ones; called now and then."""
+        """Start missing processes and renew outdated ones, or let both rest; called now and
+        then."""
+        now = time.monotonic()
+        if now - self.wanted_at > self.rest_after_s:
+            self.close()
+            return
         if not self.plain.is_running():
             self.plain.start()
         if not self.warm_allowed:
             return
-        now = time.monotonic()
         if now - self.code_checked_at > CODE_CHECK_EVERY_S:
             self.code_checked_at = now
             code = fingerprint()
@@ -135,9 +139,6 @@ class Spawners:
                     log.info("warm_launcher_renewed", reason="the code has changed")
                 self.code, self.warm_deaths, self.risk = code, 0, None
                 self.warm.close()
-        if now - self.wanted_at > self.warm_rests_after_s:
-            self.warm.close()
-            return
         if self.warm.process is not None and not self.warm.is_running():
             self._bury(self.warm.process.returncode)
         if self.warm.process is None and not self._why_not_warm():
@@ -148,9 +149,9 @@ class Spawners:
 
         Whatever keeps the warm process from forking, torchrun takes its place.
         """
+        self.wanted_at = time.monotonic()
         if asked is Launcher.TORCHRUN:
             return Choice(Launcher.TORCHRUN)
-        self.wanted_at = time.monotonic()
         self.keep_ready()
         reason = self._why_not_warm()
         if not reason and spawns >= MAX_WARM_SPAWNS:
@@ -179,6 +180,7 @@ class Spawners:
 
     def spawn(self, attempt: Path, launcher: Launcher) -> bool:
         """Ask for a shim of this launcher; return False if that failed."""
+        self.wanted_at = time.monotonic()
         self.keep_ready()
         return self._of(launcher).spawn(attempt)
 
