@@ -18,7 +18,7 @@ from strategies.plan.data.tokens import Integers
 from strategies.plan.spec import Sampling
 
 PERMUTATION_ROUNDS = 6
-EXPECTED = 8  # chapters that are counted ahead: 256 MiB
+EXPECTED = 8  # chapters that are counted ahead: 128 MiB
 
 
 @dataclass(frozen=True)
