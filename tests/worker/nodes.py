@@ -109,12 +109,14 @@ class Node:
         self,
         *,
         trainer: str = "fake_trainer",
+        warm: bool = True,
         within: Sequence[str] = (),
         patience: Mapping[str, float] = NORMAL,
         **environment: str,
     ) -> None:
         """Start the worker, `within` another command. Its standard output goes to `log`.
 
+        Without `warm` no process waits to fork the ranks of recipes: for tests that train none.
         `patience` are waits of the worker that a test shortens, in seconds by their full names.
         """
         own = {"TRAINYARD_BOOT_ID": self.boot_id} if self.boot_id else {}
@@ -128,6 +130,7 @@ class Node:
                     "TRAINYARD_REDIS_URL": self.redis_url,
                     "TRAINYARD_DATA": str(self.folder.path),
                     "TRAINYARD_POLL_S": "0.3",
+                    "TRAINYARD_WARM_LAUNCHER": json.dumps(warm),
                     "TRAINYARD_TEST_PATIENCE": json.dumps(dict(patience)),
                     **own,
                     **environment,

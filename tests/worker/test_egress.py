@@ -94,6 +94,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, level: Level) -> Iterator[Sit
         server.files[f"/simple/{name}/"] = link.encode()
     mounted = f"mount --make-rprivate / && mount --bind {hosts} /etc/hosts"
     node.start(
+        warm=False,
         within=["unshare", "--mount", "sh", "-c", f'{mounted} && exec "$@"', "sh"],
         TRAINYARD_SANDBOX=str(level),
         PIP_INDEX_URL=f"https://index.example:{server.port}/simple",

@@ -90,14 +90,14 @@ def test_a_lost_gpu_is_unfit_and_the_others_go_on_under_their_numbers(
 
 
 def test_a_driver_mismatch_makes_gpus_unfit_and_no_cpu_node(api: FakeApi, node: GpuNode) -> None:
-    node.start()
+    node.start(warm=False)
     node.wait_for_health(OK, OK, OK, OK)
     node.script(error="LIB_RM_VERSION_MISMATCH")
     reasons = node.wait_for_health(*["driver"] * 4)
     assert "reload the nvidia kernel modules" in reasons[0]
     node.kill()
     api.heartbeats.clear()
-    node.start()
+    node.start(warm=False)
     node.wait_for_health(*["driver"] * 4)
     last = api.last()
     assert last is not None
@@ -106,7 +106,7 @@ def test_a_driver_mismatch_makes_gpus_unfit_and_no_cpu_node(api: FakeApi, node: 
 
 def test_a_node_whose_driver_is_broken_does_not_join_as_a_cpu_node(node: GpuNode) -> None:
     node.script(error="LIB_RM_VERSION_MISMATCH")
-    node.start()
+    node.start(warm=False)
     assert node.process is not None
     assert node.process.wait(timeout=60) == 1
     assert "driver/library version mismatch" in node.log.read_text()
@@ -191,7 +191,7 @@ def test_a_foreign_process_makes_its_gpu_dirty_until_it_ends(
 
 
 def test_memory_that_no_process_explains_makes_a_gpu_dirty(api: FakeApi, node: GpuNode) -> None:
-    node.start()
+    node.start(warm=False)
     node.wait_for_health(OK, OK, OK, OK)
     node.script(a100(0), a100(1), a100(2), a100(3, used_gib=25.0))
     reasons = node.wait_for_health(OK, OK, OK, "occupied")
@@ -264,7 +264,7 @@ def test_a_gpu_that_failed_is_offered_again_after_its_rest_if_it_computes(
 
 
 def test_slots_are_offered_only_if_torch_sees_the_gpu(api: FakeApi, node: GpuNode) -> None:
-    node.start(torch={"unseen": [uuid_of(3)]})
+    node.start(warm=False, torch={"unseen": [uuid_of(3)]})
     reasons = node.wait_for_health(OK, OK, OK, "unseen")
     assert "does not see the GPU" in reasons[3]
 
@@ -272,7 +272,7 @@ def test_slots_are_offered_only_if_torch_sees_the_gpu(api: FakeApi, node: GpuNod
 @pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build of torch for CPUs")
 def test_an_unknown_gpu_tells_its_measured_speeds(api: FakeApi, node: GpuNode) -> None:
     node.script(a100(0, name="A GPU of tomorrow"), a100(1))
-    node.start()
+    node.start(warm=False)
     node.wait_for_health(OK, OK)
     last = api.last()
     assert last is not None
@@ -284,7 +284,7 @@ def test_an_unknown_gpu_tells_its_measured_speeds(api: FakeApi, node: GpuNode) -
 
 def test_with_a_cpu_build_of_torch_no_gpu_is_offered(api: FakeApi, node: GpuNode) -> None:
     node.script(a100(0))
-    node.start(torch={"version": "2.13.0+cpu", "cuda": None})
+    node.start(warm=False, torch={"version": "2.13.0+cpu", "cuda": None})
     (reason,) = node.wait_for_health("unseen")
     assert "torch 2.13.0+cpu was built without CUDA" in reason
     assert "torch==2.13.0+cu130 --index-url" in reason
@@ -292,19 +292,22 @@ def test_with_a_cpu_build_of_torch_no_gpu_is_offered(api: FakeApi, node: GpuNode
 
 def test_with_a_driver_that_is_too_old_for_torch_no_gpu_is_offered(node: GpuNode) -> None:
     node.script(a100(0))
-    node.start(torch={"init": "The NVIDIA driver on your system is too old (found version 12040)"})
+    node.start(
+        warm=False,
+        torch={"init": "The NVIDIA driver on your system is too old (found version 12040)"},
+    )
     (reason,) = node.wait_for_health("driver")
     assert "found version 12040" in reason
 
 
 def test_the_worker_takes_only_the_gpus_it_is_allowed(api: FakeApi, node: GpuNode) -> None:
-    node.start(CUDA_VISIBLE_DEVICES="1,3")
+    node.start(warm=False, CUDA_VISIBLE_DEVICES="1,3")
     node.wait_for_health(OK, OK)
     node.script(a100(0), a100(2), a100(3))  # number 1 is lost; CUDA's 1 is another GPU now
     node.wait_for_health("lost", OK)
     node.kill()
     api.heartbeats.clear()
-    node.start(CUDA_VISIBLE_DEVICES="1,3")
+    node.start(warm=False, CUDA_VISIBLE_DEVICES="1,3")
     node.wait_for_health("lost", OK)
     last = api.last()
     assert last is not None
@@ -364,7 +367,7 @@ def test_code_runs_on_its_major_version_and_ptx_on_later_ones(
 
 def test_telemetry_names_the_reason_of_a_throttle(api: FakeApi, node: GpuNode) -> None:
     node.script(a100(0, busy=97, clock=1005, throttled=0x20, celsius=88, lanes=8), a100(1))
-    node.start()
+    node.start(warm=False)
     node.wait_for_health(OK, OK)
     last = api.last()
     assert last is not None
@@ -386,7 +389,7 @@ def test_bridges_make_groups_and_a_switch_makes_none(api: FakeApi, node: GpuNode
     node.script(
         a100(0, links=[place[1].lower()] * 4), a100(1, links=[place[0]] * 4), a100(2), a100(3)
     )
-    node.start()
+    node.start(warm=False)
     node.wait_for_health(OK, OK, OK, OK)
     last = api.last()
     assert last is not None

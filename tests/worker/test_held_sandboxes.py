@@ -17,7 +17,7 @@ LONG_S = 3600
 
 @pytest.mark.slow
 def test_it_ends_by_itself_and_the_failure_stands(api: FakeApi, node: Node) -> None:
-    node.start()
+    node.start(warm=False)
     key = api.order(script_order(api, FAILS, hold_on_failure_s=2))
     wait_for(node.attempt(key).held_file.exists)
     assert api.exit_of(key) is None
@@ -31,7 +31,7 @@ def test_it_ends_by_itself_and_the_failure_stands(api: FakeApi, node: Node) -> N
 
 
 def test_it_is_released_before_its_time(api: FakeApi, node: Node) -> None:
-    node.start()
+    node.start(warm=False)
     order = script_order(api, FAILS, hold_on_failure_s=LONG_S)
     key = api.order(order)
     wait_for(node.attempt(key).held_file.exists)
@@ -42,7 +42,7 @@ def test_it_is_released_before_its_time(api: FakeApi, node: Node) -> None:
 
 @pytest.mark.slow
 def test_it_ends_with_its_lease(api: FakeApi, node: Node) -> None:
-    node.start()
+    node.start(warm=False)
     key = api.order(script_order(api, FAILS, hold_on_failure_s=LONG_S, stop_in_s=6))
     wait_for(node.attempt(key).held_file.exists)
     record = api.wait_for_exit(key, within_s=20)
@@ -53,7 +53,7 @@ def test_it_ends_with_its_lease(api: FakeApi, node: Node) -> None:
 def test_the_failure_stands_where_the_supervision_of_the_hold_is_lost(
     api: FakeApi, node: Node
 ) -> None:
-    node.start()
+    node.start(warm=False)
     key = api.order(script_order(api, FAILS, hold_on_failure_s=LONG_S))
     wait_for(node.attempt(key).held_file.exists)
     shim = node.attempt(key).shim()
@@ -67,7 +67,7 @@ def test_the_failure_stands_where_the_supervision_of_the_hold_is_lost(
 
 @pytest.mark.slow
 def test_what_succeeds_or_is_stopped_is_not_held(api: FakeApi, node: Node) -> None:
-    node.start()
+    node.start(warm=False)
     well = api.order(script_order(api, "print('well')", "job_well", hold_on_failure_s=LONG_S))
     assert api.wait_for_exit(well).outcome is Outcome.SUCCEEDED
     stopped = api.order(

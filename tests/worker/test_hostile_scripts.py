@@ -120,6 +120,7 @@ def tried(
         listening.bind(f"\0{name}")
         listening.listen()
         node.start(
+            warm=False,
             TRAINYARD_SANDBOX=str(level),
             TRAINYARD_SCRIPT_DISK_GIB="0.03",
             TRAINYARD_LOG_MIB="1",
@@ -268,7 +269,7 @@ def test_two_platforms_on_a_machine_share_no_user(tmp_path: Path) -> None:
     nodes = [Node(tmp_path / str(number), api) for number, api in enumerate(apis)]
     try:
         for api, node in zip(apis, nodes, strict=True):
-            node.start()
+            node.start(warm=False)
             api.order(script_order(api, STAYS, key.job_id))  # of one name on both
         for api, node in zip(apis, nodes, strict=True):
             api.wait_for(lambda api=api: "here" in output_of(api, key.job_id))  # type: ignore[misc]

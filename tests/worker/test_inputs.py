@@ -72,7 +72,7 @@ def test_a_script_reads_its_inputs_and_cannot_write_to_them(
 ) -> None:
     if why_not(level):
         pytest.skip(why_not(level))
-    node.start(TRAINYARD_SANDBOX=level)
+    node.start(warm=False, TRAINYARD_SANDBOX=level)
     key = api.order(script_order(api, READS, inputs=inputs(api)))
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.SUCCEEDED, (record, output_of(api))
@@ -110,7 +110,7 @@ def test_jobs_that_start_together_fetch_a_model_once(
         api.order(script_order(api, "print('done')", f"job_{letter}", inputs=named))
         for letter in "abcd"
     ]
-    node.start()
+    node.start(warm=False)
     for key in keys:
         assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
     hashes = [file.sha256 for one in named for file in one.files]
@@ -126,7 +126,7 @@ def test_jobs_that_start_together_fetch_a_model_once(
 def test_an_input_that_is_mounted_is_not_evicted(
     api: FakeApi, node: Node, make_old: Callable[[Path], None]
 ) -> None:
-    node.start()
+    node.start(warm=False)
     named = inputs(api)
     key = api.order(script_order(api, WAITS, inputs=named))
     api.wait_for_step(key, 1)
@@ -154,7 +154,7 @@ def test_what_is_fetched_ahead_is_there_when_the_job_comes_and_its_rate_is_told(
     tiny = InputFiles(kind=InputKind.MODEL, name="lab/tiny", files=[large])
     entry = Path(mount_of(node.folder.cache, tiny).entry)
     api.ahead = [tiny]
-    node.start()
+    node.start(warm=False)
     wait_for(lambda: (entry / "model.safetensors").exists())
     assert api.wait_for(lambda: (last := api.last()) and last.telemetry.fetch_bytes_per_s) > 1
     assert api.last() is not None
@@ -194,7 +194,7 @@ def test_the_packages_of_a_workbench_are_there_before_its_lease(
     wheel(tmp_path / "wheels", "tinynet", "1.2", "SIZE = 3\n")
     missing = PackagesAhead(requirements="no-such-package-here", network=None)
     api.packages = [missing, PackagesAhead(requirements="tinynet==1.2  # ours\n", network=None)]
-    node.start(TRAINYARD_WHEELS=str(tmp_path / "wheels"))
+    node.start(warm=False, TRAINYARD_WHEELS=str(tmp_path / "wheels"))
     wait_for(lambda: any(node.folder.cache.glob("environment-*/complete")))
     files = {"train.py": "import tinynet; print(tinynet.SIZE)", "requirements.txt": "tinynet==1.2"}
     key = api.order(script_order(api, files, requirements="requirements.txt"))

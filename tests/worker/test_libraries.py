@@ -119,7 +119,7 @@ def test_the_hub_of_a_sandbox_answers_as_the_real_one(
 ) -> None:
     if why_not(level):
         pytest.skip(why_not(level))
-    node.start(TRAINYARD_SANDBOX=level)
+    node.start(warm=False, TRAINYARD_SANDBOX=level)
     config = api.add_file("config.json", b'{"model_type": "llama"}')
     tiny = InputFiles(kind=InputKind.MODEL, name="lab/tiny", files=[config])
     assert run(api, node, ASKS, [tiny, rows(api)]) == [
@@ -148,7 +148,7 @@ def test_from_pretrained_finds_a_model_by_its_hub_name_and_copies_nothing(
             save({"model.embed_tokens.weight": weight}, metadata={"format": "pt"}),
         ),
     ]
-    node.start()
+    node.start(warm=False)
     said = run(
         api, node, TRANSFORMERS, [InputFiles(kind=InputKind.MODEL, name="lab/tiny", files=files)]
     )
@@ -161,7 +161,7 @@ def test_from_pretrained_finds_a_model_by_its_hub_name_and_copies_nothing(
 def test_load_dataset_finds_a_dataset_by_its_hub_name(api: FakeApi, node: Node) -> None:
     if importlib.util.find_spec("datasets") is None:
         pytest.skip("the package datasets is no dependency of the platform; install it to run this")
-    node.start()
+    node.start(warm=False)
     said = run(api, node, DATASETS, [rows(api)])
     assert "100 {'text': 'row 99'} 2" in said
     assert "100" in said
@@ -186,7 +186,7 @@ def test_torchvision_and_keras_find_images_in_their_usual_folders(api: FakeApi, 
     content = archive()
     with np.load(io.BytesIO(content)) as arrays:
         sums = int(arrays["x_train"].sum()), int(arrays["x_test"].sum())
-    node.start()
+    node.start(warm=False)
     file = api.add_file("data.npz", content)
     mnist = InputFiles(kind=InputKind.DATASET, name="lab/mnist", files=[file])
     once = [

@@ -395,7 +395,7 @@ def test_a_script_with_requirements_and_secrets_fails_with_its_own_words(
 ) -> None:
     wheel(tmp_path / "wheels", "tinynet", "1.2", "SIZE = 3\n")
     api.secrets["HF_TOKEN"] = "hf_canary_12345"
-    node.start(TRAINYARD_WHEELS=str(tmp_path / "wheels"))
+    node.start(warm=False, TRAINYARD_WHEELS=str(tmp_path / "wheels"))
     files = {"train.py": FAILS, "requirements.txt": "tinynet==1.2\n"}
     key = api.order(script_order(api, files, requirements="requirements.txt", secrets=["HF_TOKEN"]))
     other = {"train.py": "", "requirements.txt": "tinynet==2\n"}
@@ -415,7 +415,7 @@ def test_a_script_with_requirements_and_secrets_fails_with_its_own_words(
 
 
 def test_a_node_without_a_sandbox_says_so_and_starts_no_script(api: FakeApi, node: Node) -> None:
-    node.start(TRAINYARD_SANDBOX="none")
+    node.start(warm=False, TRAINYARD_SANDBOX="none")
     key = api.order(script_order(api, "print('never')"))
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.START_FAILED

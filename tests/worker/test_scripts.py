@@ -18,7 +18,7 @@ pathlib.Path(os.environ["TRAINYARD_OUTPUT"], "model.txt").write_text("weights")
 
 
 def test_a_script_runs_unchanged_and_what_it_leaves_is_kept(api: FakeApi, node: Node) -> None:
-    node.start()
+    node.start(warm=False)
     key = api.order(
         script_order(api, HELLO, arguments=["--lr", "1e-3"], environment={"MOOD": "fine"})
     )
@@ -53,7 +53,7 @@ with open(os.path.join("data", "x", "train.bin"), "rb") as file:
 
 
 def test_a_trainer_that_looks_for_rank_runs_alone_under_python(api: FakeApi, node: Node) -> None:
-    node.start()
+    node.start(warm=False)
     files = {"train.py": TRAINER, "data/x/train.bin": "12345"}
     key = api.order(script_order(api, files))
     record = api.wait_for_exit(key)
@@ -68,7 +68,7 @@ def test_a_missing_file_is_named_with_what_left_it_out_under_both_launchers(
     api: FakeApi, node: Node
 ) -> None:
     """Once its ranks have met, torch marks every line of an exception with the rank."""
-    node.start()
+    node.start(warm=False)
     for launcher in ("python", "torchrun"):
         key = api.order(
             script_order(api, TRAINER, f"job_{launcher}", launcher=launcher, left_out=["data/"])

@@ -96,7 +96,6 @@ def test_an_attempt_runs_from_end_to_end_with_the_api_away_in_the_middle(
     wait_for(node.attempt(key).exit.exists)
     node.kill()
     node.start()
-    time.sleep(0)
     api.down = False
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
     api.wait_for(lambda: (found := api.observed(key)) is not None and found.kept)

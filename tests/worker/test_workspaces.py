@@ -209,7 +209,7 @@ print(sorted(p.name for p in home.iterdir()))
 def test_a_workspace_follows_its_owner_to_another_node(
     api: FakeApi, node: Node, tmp_path: Path
 ) -> None:
-    node.start(**OFTEN)
+    node.start(warm=False, **OFTEN)
     key = api.order(script_order(api, WRITES, workspace=workspace()))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
     first = api.wait_for(lambda: last_of(api, key))
@@ -218,7 +218,7 @@ def test_a_workspace_follows_its_owner_to_another_node(
     node.stop()
     other = Node(tmp_path / "other", api)
     try:
-        other.start(**OFTEN)
+        other.start(warm=False, **OFTEN)
         order = script_order(api, WRITES, job="job_b", workspace=workspace(first.tree))
         second_key = api.order(order)
         assert api.wait_for_exit(second_key).outcome is Outcome.SUCCEEDED
@@ -256,13 +256,13 @@ def paths_of(api: FakeApi, report: SnapshotReport) -> set[str]:
 def test_it_is_kept_while_the_program_runs_across_a_killed_worker_and_at_the_stop(
     api: FakeApi, node: Node
 ) -> None:
-    node.start(**OFTEN)
+    node.start(warm=False, **OFTEN)
     order = script_order(api, SITS, workspace=workspace())
     key = api.order(order)
     report = api.wait_for(lambda: next(iter(api.snapshots.get(key, [])), None))
     assert paths_of(api, report) == {"early"}
     node.kill()
-    node.start(**OFTEN)
+    node.start(warm=False, **OFTEN)
     api.orders[key] = order.model_copy(
         update={"stop": StopOrder(reason=Outcome.PAUSED, grace_s=20.0)}
     )
@@ -275,7 +275,7 @@ def test_it_is_kept_while_the_program_runs_across_a_killed_worker_and_at_the_sto
 def test_the_last_look_arrives_although_the_api_was_away_and_the_worker_died(
     api: FakeApi, node: Node
 ) -> None:
-    node.start(**OFTEN)
+    node.start(warm=False, **OFTEN)
     order = script_order(api, SITS, workspace=workspace())
     key = api.order(order)
     api.wait_for(lambda: next(iter(api.snapshots.get(key, [])), None))
@@ -286,7 +286,7 @@ def test_the_last_look_arrives_although_the_api_was_away_and_the_worker_died(
     api.down = True
     wait_for(lambda: node.attempt(key).exit.exists())
     node.kill()
-    node.start(**OFTEN)
+    node.start(warm=False, **OFTEN)
     assert last_of(api, key) is None
     api.down = False
     last = api.wait_for(lambda: last_of(api, key))
@@ -314,7 +314,7 @@ def test_a_reader_gets_it_read_only_and_brings_nothing(
 ) -> None:
     if why := why_not(level):
         pytest.skip(f"no sandbox of this level can be built here: {why}")
-    node.start(TRAINYARD_SANDBOX=level, **OFTEN)
+    node.start(warm=False, TRAINYARD_SANDBOX=level, **OFTEN)
     key = api.order(script_order(api, WRITES, workspace=workspace()))
     first = api.wait_for(lambda: last_of(api, key))
     reading = api.order(
@@ -342,7 +342,7 @@ print("still alive")
 @pytest.mark.slow
 def test_beyond_the_quota_nothing_is_sent_and_the_program_goes_on(api: FakeApi, node: Node) -> None:
     api.workspace_full = "The workspace was not kept, because ..."
-    node.start(**OFTEN)
+    node.start(warm=False, **OFTEN)
     key = api.order(script_order(api, FILLS, workspace=workspace()))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
     last = api.wait_for(lambda: last_of(api, key))
@@ -353,7 +353,7 @@ def test_beyond_the_quota_nothing_is_sent_and_the_program_goes_on(api: FakeApi, 
 
 @pytest.mark.slow
 def test_a_writer_that_was_superseded_ends_quietly(api: FakeApi, node: Node) -> None:
-    node.start(**OFTEN)
+    node.start(warm=False, **OFTEN)
     api.stale.add(Key("job_script", 1))
     key = api.order(script_order(api, WRITES, workspace=workspace()))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
@@ -370,7 +370,7 @@ def test_a_shared_folder_is_bound_as_it_is_and_nobody_sees_the_other_ones(
     shared.chmod(0o711)
     (shared / "user_01other").mkdir(mode=0o700)
     (shared / "user_01other" / "private").write_text("secret")
-    node.start(TRAINYARD_WORKSPACES=str(shared), **OFTEN)
+    node.start(warm=False, TRAINYARD_WORKSPACES=str(shared), **OFTEN)
     order = workspace(access="shared")
     key = api.order(script_order(api, WRITES, workspace=order))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
@@ -453,7 +453,7 @@ def test_a_shared_folder_follows_its_owner_to_another_node_and_its_use_is_told(
 ) -> None:
     (tmp_path / "shared").mkdir(mode=0o711)
     settings = {"TRAINYARD_WORKSPACES": str(tmp_path / "shared"), **OFTEN}
-    node.start(**settings)
+    node.start(warm=False, **settings)
     key = api.order(script_order(api, WRITES, workspace=workspace(access="shared")))
     assert api.wait_for_exit(key).outcome is Outcome.SUCCEEDED
     api.wait_for(lambda: (seen := api.observed(key)) is not None and seen.kept)
@@ -461,7 +461,7 @@ def test_a_shared_folder_follows_its_owner_to_another_node_and_its_use_is_told(
     node.stop()
     other = Node(tmp_path / "other", api)
     try:
-        other.start(**settings)
+        other.start(warm=False, **settings)
         order = script_order(api, WRITES, job="job_b", workspace=workspace(access="shared"))
         second = api.order(order)
         assert api.wait_for_exit(second).outcome is Outcome.SUCCEEDED
