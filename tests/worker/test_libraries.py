@@ -113,7 +113,9 @@ def rows(api: FakeApi) -> InputFiles:
     return InputFiles(kind=InputKind.DATASET, name="lab/rows", files=[file])
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize(
+    "level", [Level.BUBBLEWRAP, pytest.param(Level.NAMESPACES, marks=pytest.mark.slow)]
+)
 def test_the_hub_of_a_sandbox_answers_as_the_real_one(
     api: FakeApi, node: Node, level: Level
 ) -> None:
