@@ -98,15 +98,16 @@ def _out_of_memory(job: Job, _: Attempt | None) -> list[str]:
             "Use a smaller batch or model in the program, or keep fewer results in memory.",
             "Ask for more ranks per node: each brings its share of the node's memory.",
         ]
-    micro = job.plan.micro_batch_size
+    micro, parallelism = job.plan.micro_batch_size, job.spec.get("parallelism")
+    strategy = parallelism.get("strategy") if isinstance(parallelism, dict) else None
     found = []
     if micro > 1:
-        found.append(f"Halve parallelism.micro_batch_size: {micro // 2}, not {micro}.")
-    return [
-        *found,
-        "Recompute activations: activation_checkpointing full.",
-        "Divide the model between ranks: parallelism.strategy fsdp.",
-    ]
+        found.append(f"Halve training.micro_batch_size: {micro // 2}, not {micro}.")
+    if job.spec.get("activation_checkpointing") != "full":
+        found.append("Recompute activations: activation_checkpointing full.")
+    if job.plan.world_size > 1 and strategy in (None, "ddp"):
+        found.append("Divide the model between ranks: parallelism.strategy fsdp.")
+    return found or ["Use a smaller model, or shorter sequences: data.sequence_length."]
 
 
 def _time_limit(job: Job, _: Attempt | None) -> list[str]:

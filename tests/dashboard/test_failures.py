@@ -110,5 +110,30 @@ def test_out_of_memory_names_the_plans_advice_that_fits_and_no_other() -> None:
     assert failure(Outcome.OUT_OF_MEMORY, advised).tries == ["Use fsdp."]
     bare = job(plan=plan.model_copy(update={"advice": [], "micro_batch_size": 4}))
     assert failure(Outcome.OUT_OF_MEMORY, bare).tries[0] == (
-        "Halve parallelism.micro_batch_size: 2, not 4."
+        "Halve training.micro_batch_size: 2, not 4."
     )
+
+
+def test_out_of_memory_names_real_fields_and_not_what_the_job_does_already() -> None:
+    def tries(micro_batch_size: int, **changes: object) -> list[str]:
+        wanted = spec(**changes)
+        plan = planned(wanted).model_copy(
+            update={"advice": [], "micro_batch_size": micro_batch_size}
+        )
+        return failure(Outcome.OUT_OF_MEMORY, job(spec=wanted, plan=plan)).tries
+
+    plain = tries(4, parallelism={"strategy": "ddp"})
+    assert [one.split(":")[0] for one in plain] == [
+        "Halve training.micro_batch_size",
+        "Recompute activations",
+        "Divide the model between ranks",
+    ]
+    done = spec(
+        training={**spec().training.model_dump(), "micro_batch_size": 2},
+        activation_checkpointing="full",
+        parallelism={"strategy": "fsdp"},
+    )
+    assert done.training.micro_batch_size == 2, "fields of a spec, which the form takes"
+    assert tries(1, parallelism={"strategy": "fsdp"}, activation_checkpointing="full") == [
+        "Use a smaller model, or shorter sequences: data.sequence_length."
+    ]

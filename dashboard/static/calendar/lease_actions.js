@@ -7,7 +7,7 @@ import { clock } from "../times.js";
 import { block, choose, cleared } from "./booking.js";
 import { drawDay } from "./day.js";
 import { blockWords } from "./hours.js";
-import { drawOwn, dropWait, keepLease, keepWait, shareOf, workLinks } from "./own.js";
+import { benchButtons, drawOwn, dropWait, keepLease, keepWait, shareOf, workLinks } from "./own.js";
 import { iso, shown } from "./shown.js";
 import { drawWeek } from "./week.js";
 
@@ -38,6 +38,7 @@ export async function act(button, work, done, next = () => []) {
     links.append(...next(answer));
     place.querySelector(".verdict > div").append(links);
     announce(done(answer));
+    find("any-found").replaceChildren(); // starts that may be gone now
     drawWeek();
     drawDay();
     drawOwn();
@@ -46,6 +47,7 @@ export async function act(button, work, done, next = () => []) {
     say(place, "bad", "Not done", [error.message]);
   } finally {
     button.removeAttribute("aria-busy");
+    place.scrollIntoView({ block: "nearest" });
   }
 }
 
@@ -54,6 +56,9 @@ function booked(lease) {
   const hours = blockWords(Date.parse(lease.hold_start), Date.parse(lease.usable_end));
   return `Booked: ${shareOf(lease)}, ${hours}`;
 }
+
+/** @param {LeaseView} lease */
+const nextSteps = (lease) => [...workLinks(lease), ...benchButtons(lease)];
 
 /**
  * @template {string} Address
@@ -73,7 +78,7 @@ find("book-now").addEventListener("click", (event) =>
       return lease;
     },
     booked,
-    workLinks,
+    nextSteps,
   ),
 );
 
@@ -88,7 +93,7 @@ find("swap-now").addEventListener("click", (event) =>
       return lease;
     },
     (lease) => `Swapped. ${booked(lease)}`,
-    workLinks,
+    nextSteps,
   ),
 );
 
@@ -161,6 +166,7 @@ document.addEventListener("click", (event) => {
       at("bench"),
       () => post("/v1/jobs", spec, { "Idempotency-Key": crypto.randomUUID() }),
       () => "It starts when the lease begins. Open it from the page Workbenches.",
+      () => workLinks({ id: lease }),
     );
   }
   if (at("accept")) {

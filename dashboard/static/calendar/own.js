@@ -164,30 +164,30 @@ function leaseRow(lease) {
     );
     menu.append(make("summary", { class: "btn small danger", text: "Release" }), inner);
     buttons.append(menu);
-    row.append(buttons, starts(lease));
+    const starts = make("div", { class: "row" });
+    starts.append(...benchButtons(lease));
+    row.append(buttons, starts);
   }
   return row;
 }
 
-/** @param {OwnLease} lease */
-function starts(lease) {
-  const buttons = make("div", { class: "row" });
-  for (const [kind, text] of [
+/**
+ * Start a workbench in a lease; in a booked one it waits for the lease to begin.
+ * @param {{ id: string, state: string }} lease
+ */
+export const benchButtons = ({ id, state }) =>
+  [
     ["terminal", "Start a terminal"],
     ["jupyter", "Start JupyterLab"],
-  ]) {
-    buttons.append(
-      make("button", {
-        type: "button",
-        class: "btn small",
-        "data-bench": kind,
-        "data-bench-lease": lease.id,
-        text,
-      }),
-    );
-  }
-  return buttons;
-}
+  ].map(([kind, text]) =>
+    make("button", {
+      type: "button",
+      class: "btn small",
+      "data-bench": kind,
+      "data-bench-lease": id,
+      text: state === "booked" ? `${text} when it begins` : text,
+    }),
+  );
 
 /** @param {OfferView} offer */
 function offerWords(offer) {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
@@ -116,6 +116,25 @@ def test_what_an_allowed_length_can_start_is_free_and_the_lengths_are_a_choice(
         page.locator("[data-book-now]", has_text="Book 3 h").wait_for()
         page.locator("[data-lane=east-01] .cell").nth(12).click()
         assert page.locator("[data-book-hours] option").all_inner_texts() == ["3 h"]
+
+
+def test_a_start_of_the_list_is_booked_and_what_to_do_with_it_is_in_sight(
+    stage: Stage, chrome: Chrome
+) -> None:
+    for page in opened(stage, chrome, "student-17"):
+        on_day(page, 5)
+        page.select_option("[data-any-hours]", "3")
+        page.locator("[data-any-found] button").nth(2).click()
+        page.locator("[data-book-now]:not([disabled])").click()
+        answer = page.locator("[data-lease-answer]")
+        for words in ("Booked: ", "Run a job in it", "Add to my calendar"):
+            expect(answer.get_by_text(words)).to_be_in_viewport()
+        expect(page.locator("[data-any-found] li"), "older starts").to_have_count(0)
+        answer.get_by_text("Start a terminal when it begins").click()
+        expect(answer).to_contain_text("It starts when the lease begins.")
+        expect(answer.get_by_text("Run a job in it")).to_be_in_viewport()
+        page.goto("/workbenches")
+        expect(page.locator("main table")).to_contain_text("terminal")
 
 
 def test_hatched_hours_say_why(stage: Stage, chrome: Chrome) -> None:
