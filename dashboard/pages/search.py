@@ -20,8 +20,11 @@ SHOWN, LOOKED_THROUGH = 6, 200  # of each kind
 PAGES: Mapping[str, str] = {
     "Jobs": "/jobs",
     "New job": "/jobs/new",
+    "New program": "/programs/new",
     "Studies": "/studies",
+    "New study": "/studies/new",
     "Agendas": "/agendas",
+    "New agenda": "/agendas/new",
     "Templates": "/templates",
     "Reports": "/reports",
     "Calendar": "/calendar",
@@ -42,6 +45,9 @@ PAGES: Mapping[str, str] = {
 STAFF_PAGES: Mapping[str, str] = {
     "Clean-ups": "/admin/cleanups",
     "People": "/admin/people",
+    "Import people": "/admin/people/import",
+    "Exceptions": "/admin/grants",
+    "Enrol a node": "/nodes/enrol",
     "Policies": "/admin/policies",
     "Audit": "/admin/audit",
 }
@@ -81,6 +87,7 @@ async def found(viewer: Viewer) -> Response:
 
 
 async def _find(viewer: Viewer, me: Me, text: str) -> list[Kind]:
+    """The kinds with hits; first those in which something has exactly this name."""
     is_staff = me.user.role != "user"
     pages = {**PAGES, **(STAFF_PAGES if is_staff else {})}
     of_pages = Kind("Pages", [Hit(name, at) for name, at in pages.items() if _in(text, name)])
@@ -102,7 +109,8 @@ async def _find(viewer: Viewer, me: Me, text: str) -> list[Kind]:
     if is_staff:
         asked.append(_kind(viewer, "People", User, "/v1/users", {}, _person, text))
     kinds = [*dated, *await asyncio.gather(*asked), of_pages]
-    return [kind for kind in kinds if kind.hits]
+    named = [kind for kind in kinds if any(hit.words.lower() == text.lower() for hit in kind.hits)]
+    return [*named, *(kind for kind in kinds if kind.hits and kind not in named)]
 
 
 async def _of_days(viewer: Viewer, rest: str, days: str, span: Span) -> Kind:

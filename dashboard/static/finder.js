@@ -1,18 +1,19 @@
 // Search from every page: Ctrl K opens it, what is typed is looked for, arrows and Enter go there.
 const finder = /** @type {HTMLDialogElement | null} */ (document.getElementById("finder"));
+const input = /** @type {HTMLInputElement | null} */ (finder?.querySelector("[type=search]"));
 
 /** @param {number} by */
 function step(by) {
   const links = [...finder.querySelectorAll("a")];
   const at = links.indexOf(/** @type {HTMLAnchorElement} */ (document.activeElement));
-  if (at + by < 0) finder.querySelector("input").focus();
+  if (at + by < 0) input.focus();
   else links[Math.min(links.length - 1, at + by)]?.focus();
 }
 
 export function openFinder() {
   if (!finder || document.querySelector("dialog[open]")) return;
   finder.showModal();
-  finder.querySelector("input").select();
+  input.select();
 }
 
 addEventListener("keydown", (event) => {
@@ -23,6 +24,13 @@ addEventListener("keydown", (event) => {
 });
 
 finder?.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    // Else a browser empties the field first, and the dialog stays.
+    event.preventDefault();
+    event.stopPropagation();
+    finder.close();
+    return;
+  }
   if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
   event.preventDefault();
   step(event.key === "ArrowDown" ? 1 : -1);

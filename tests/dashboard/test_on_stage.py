@@ -9,7 +9,7 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from api.records import log_store
 from core.base.clock import utc_now
@@ -145,8 +145,13 @@ def test_everything_is_found_by_keys_alone_and_ids_are_copied(stage: Stage, page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto("/nodes")
     page.keyboard.press("Control+k")
+    page.keyboard.type("north")
+    page.locator("#found a", has_text="north-01").first.wait_for()
+    page.keyboard.press("Escape")
+    expect(page.locator("#finder"), "closed at once").to_be_hidden()
+    page.keyboard.press("Control+k")
     page.keyboard.type("homework")
-    page.locator("#found a").first.wait_for()
+    page.locator("#found a", has_text="homework").first.wait_for()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
@@ -656,7 +661,7 @@ def test_advice_is_applied_to_the_spec(stage: Stage, page: Page) -> None:
         ),
     )
     apply = page.locator("[data-apply]").first
-    apply.wait_for()
+    expect(apply, "beside the verdict").to_be_in_viewport()
     before = page.input_value("[data-spec]")
     apply.click()
     wait_for(lambda: page.input_value("[data-spec]") != before, what="the changed spec")

@@ -48,7 +48,9 @@ def test_pages_are_found_by_their_words_and_staff_finds_more(api: FakeApi, found
     assert set(found("")) >= {"/jobs", "/nodes"}
     api.put("/v1/me", me(user=view(UserView, {"name": "ada", "role": Role.STAFF})))
     api.put("/v1/users", [view(UserView, {"name": "grace", "role": Role.USER})])
-    assert "/admin/people" in found("people")
+    assert {"/admin/people", "/admin/people/import"} <= set(found("people"))
+    assert found("exc")["/admin/grants"] == "Exceptions"
+    assert next(iter(found("grace"))).startswith("/admin/people"), "before what the API finds"
     assert "/admin/cleanups" in found("clean-ups")
     assert found("grac")["/admin/people?search=grace"].startswith("grace")
     assert api.sent("GET", "/v1/jobs").query["user"] == ["all"]
