@@ -126,7 +126,7 @@ def test_a_database_that_is_away_is_told_with_a_time_to_wait(world: World) -> No
 
     for engine in engines:
         engine.dispose()
-        event.listen(engine, "do_connect", refuse)
+        event.listen(engine, "connect", refuse)
     try:
         answer = world.ann.get("/v1/me")
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
@@ -135,7 +135,7 @@ def test_a_database_that_is_away_is_told_with_a_time_to_wait(world: World) -> No
         assert world.nobody.get("/healthz").status_code == 200
     finally:
         for engine in engines:
-            event.remove(engine, "do_connect", refuse)
+            event.remove(engine, "connect", refuse)
     assert world.ann.get("/v1/me").status_code == 200
 
 
