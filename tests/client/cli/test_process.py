@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -107,6 +108,16 @@ def test_on_a_narrow_terminal_ids_are_short_and_no_text_is_cut(server: FakeServe
     shown = on_a_terminal("jobs", url=server.url)
     for part in (d.JOB_ID[-6:], "a-job-with-a-long-name", "queued", "0/400", reason):
         assert part in shown
+
+
+def test_nodes_fit_a_terminal_of_80_columns(server: FakeServer) -> None:
+    node = {**d.NODE, "name": "a-node-01", "users": ["ada"], "job": d.JOB_ID}
+    server.answer("GET /v1/nodes", listed([node]))
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal("nodes", url=server.url))
+    assert max(map(len, shown.splitlines())) <= 80
+    for part in ("a-node-01", "ada", d.JOB_ID[-6:]):
+        assert part in shown
+    assert d.JOB_ID not in shown
 
 
 def test_on_a_terminal_the_display_ends_with_the_summary(server: FakeServer) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import AsJson, print_json, print_list, say, state_text
+from trainyard.cli.output import AsJson, id_cell, print_json, print_list, say, state_text
 from trainyard.cli.session import connect
 from trainyard.views import Node
 from trainyard.wording import moment
@@ -30,11 +30,12 @@ def nodes(context: typer.Context, as_json: AsJson = False) -> None:
             has(node),
             use(node),
             ", ".join(node.users) or node.user,
-            node.job,
+            id_cell(node.job) if node.job else None,
             free(node),
             reason(node),
         ),
         sentence=True,
+        least=["use", "has", "class"],
         empty="No nodes yet. Add one: trainyard admin enrol NAME",
         as_json=as_json,
     )
