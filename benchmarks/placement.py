@@ -13,6 +13,7 @@ from core.policy.document import DEFAULT, Policy
 from core.policy.grid import hour_floor
 from core.states import LeaseState, NodeState, Sharing
 from core.tables.kinds import LeaseKind
+from scheduler.main import collect_rarely
 from scheduler.queue.backfill import QueueRules
 from scheduler.queue.fitting import Need
 from scheduler.queue.ordering import next_first
@@ -39,6 +40,7 @@ def measure(
     each job that waits.
     """
     world = make_world(jobs=jobs, nodes=nodes, slots=slots)
+    collect_rarely()  # as the scheduler's process does
     plan_s, told_s = [], []
     started = later = 0
     for _ in range(repeats):
