@@ -123,7 +123,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
         if not tried:
             break
         moved += tried
-        world = read_world(scheduler, now, waiting=world.waiting)
+        world = read_world(scheduler, now)  # its jobs may name the next lease now
     if rescue_leases(scheduler, world):  # a lease whose node has failed moves or is refunded
         world = read_world(scheduler, now)
     if serve_waitlist(scheduler, world, at_once=moved > 0):  # an offer holds its hours
@@ -160,17 +160,14 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     return started
 
 
-def read_world(
-    scheduler: Scheduler, now: datetime, *, waiting: Sequence[WaitingJob] | None = None
-) -> Snapshot:
-    """Return a snapshot, read without the writer's lock; with these waiting jobs, if given."""
+def read_world(scheduler: Scheduler, now: datetime) -> Snapshot:
+    """Return a snapshot, read without the writer's lock."""
     with scheduler.database.read() as session:
         return take_snapshot(
             session,
             now,
             fitting=scheduler.fitting,
             unreachable_after_s=scheduler.unreachable_after_s,
-            waiting=waiting,
         )
 
 

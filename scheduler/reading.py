@@ -213,18 +213,12 @@ STOPPED_IN_VAIN = (
 
 
 def take_snapshot(
-    session: Session,
-    now: datetime,
-    *,
-    fitting: Fitting,
-    unreachable_after_s: float,
-    waiting: Sequence[WaitingJob] | None = None,
+    session: Session, now: datetime, *, fitting: Fitting, unreachable_after_s: float
 ) -> Snapshot:
     """Read a snapshot of the world.
 
     `fitting` caches, from one cycle to the next, the classes that each job fits. A node is heard
-    if its last heartbeat is at most `unreachable_after_s` seconds old. `waiting` are the waiting
-    jobs where they have been read already: of ten thousand that takes longer than all the rest.
+    if its last heartbeat is at most `unreachable_after_s` seconds old.
     """
     nodes = _nodes(session, now, timedelta(seconds=unreachable_after_s))
     hardware = {
@@ -238,10 +232,7 @@ def take_snapshot(
     policies = _policies(session, nodes)
     lends = any(policy.scheduling.shares for policy in policies.values())
     walked_in = _in_walk_ins(attempts, leases) if lends else []
-    if waiting is None:
-        waiting = _waiting(session, now, fitting, also=walked_in)
-    else:
-        fitting.learn(session, [*(job.id for job in waiting), *walked_in])
+    waiting = _waiting(session, now, fitting, also=walked_in)
     last_exit, used_leases = _exits(session, leases)
     return Snapshot(
         now=now,

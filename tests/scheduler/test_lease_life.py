@@ -187,6 +187,22 @@ def test_a_job_in_a_lease_that_ends_goes_on_in_its_owners_next_one_52(world: Wor
     assert "returns to the queue" in world.get_job(job_id).reason  # the next is somebody else's
 
 
+def test_a_job_that_waits_in_a_lease_that_ends_takes_no_free_node_before_the_next(
+    world: World,
+) -> None:
+    node_id, first = begun(world, 1)
+    world.book(node_id, at(12), 1, user="bob")
+    second = world.book(world.node("north-02"), at(12), 2)
+    world.node("north-03")
+    ahead = world.job(lease=first, wall="3h")
+    world.go(at(11, 1))
+    world.runs(ahead)
+    behind = world.job(lease=first)
+    assert world.go(at(11, 2)) == []
+    assert world.go(at(11, 55)) == []  # in the cycle in which its lease ends
+    assert world.get_job(behind).lease_id == second
+
+
 def test_a_save_that_takes_longer_than_the_grace_is_waited_for_and_never_used_in_part_51(
     world: World,
 ) -> None:
