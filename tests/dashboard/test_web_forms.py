@@ -1,12 +1,13 @@
 """What the command line can do and the pages too: people, nodes, exceptions, programs, studies,
 agendas, models."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
 from core.base.clock import utc_now
@@ -62,7 +63,7 @@ def test_a_list_of_people_is_shown_before_it_is_imported_and_a_bad_one_changes_n
 
     (tmp_path / "people.csv").write_text(PEOPLE)
     page.set_input_files("[data-list-file]", tmp_path / "people.csv")
-    page.wait_for_function("document.querySelector('#csv').value.includes('lee')")
+    expect(page.locator("#csv")).to_have_value(re.compile("lee"))
     page.click("button:has-text('Check')")
     assert "2 to add, 0 to change" in page.inner_text(".reason")
     rows = page.locator("section[aria-label='What happens'] tbody tr").all_inner_texts()
@@ -121,7 +122,7 @@ def test_a_program_of_one_file_is_submitted(stage: Stage, page: Page, tmp_path: 
     page.goto("/jobs")
     page.click("a:has-text('New program')")
     page.set_input_files("[data-program-file]", tmp_path / "hello.py")
-    page.wait_for_function("document.querySelector('#text').value.includes('hello')")
+    expect(page.locator("#text")).to_have_value(re.compile("hello"))
     page.fill("#arguments", "--name 'a b'")
     page.fill("#ranks", "2")
     page.click("button:has-text('Submit')")
@@ -149,7 +150,7 @@ def test_a_program_of_a_folder_is_submitted(stage: Stage, page: Page, tmp_path: 
         (folder / path).write_text(content)
     page.goto("/programs/new")
     page.set_input_files("#program-folder", folder)
-    page.wait_for_function("document.querySelector('#text').value.includes('parts.model')")
+    expect(page.locator("#text")).to_have_value(re.compile(r"parts\.model"))
     assert page.input_value("#entry") == "main.py"
     assert "picture.bin" in page.inner_text("[role=status]")
     listed = "[aria-label='Files beside it'] bdi"
