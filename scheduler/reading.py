@@ -1,7 +1,7 @@
 """Reading of a cycle's snapshot from the database.
 
-Read without the writer's lock. The queries are built once, at import: an idle cluster's cycle took
-half of its CPU to build them.
+Read without the writer's lock. The queries are built once, at import: an idle cluster's cycle spent
+four fifths of its CPU on building them.
 """
 
 from collections.abc import Mapping, Sequence

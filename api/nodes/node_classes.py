@@ -93,32 +93,22 @@ def judge_together(session: Session, known: NodeClass) -> None:
         if gpu["name"] == hardware.model and gpu.get("speeds")
     ]
     speeds = GpuSpeeds(**measured[0]) if measured else None
-    changed = hardware.model_copy(
-        update={
-            **_reasons(known, inventories),
-            "speeds": speeds,
-            "job_memory_gib": _least_memory(inventories),
-        }
-    )
+    changed = hardware.model_copy(update={**_shared(known, inventories), "speeds": speeds})
     if changed != hardware:
         refit(known, changed)
 
 
-def _reasons(known: NodeClass, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return, for each ability of a class, the first reason of these nodes against it."""
-    reasons = {
+def _shared(known: NodeClass, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what every one of these nodes can do: for each ability of the class the first reason
+    against it, and the least memory that one of them gives one job (None: no limit)."""
+    shared: dict[str, Any] = {
         field: next((str(node[field]) for node in nodes if node.get(field)), "")
         for field in OF_EVERY_NODE
     }
     if Fabric.model_validate(known.fabric).programs == "host":
-        reasons["no_gang_sandbox"] = ""
-    return reasons
-
-
-def _least_memory(nodes: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the least memory that one of these nodes gives one job; None if none has a limit."""
+        shared["no_gang_sandbox"] = ""
     limits = [limit for node in nodes if (limit := node.get("job_memory_gib")) is not None]
-    return min(limits, default=None)
+    return shared | {"job_memory_gib": min(limits, default=None)}
 
 
 def join_class(session: Session, inventory: Inventory, *, named: str | None) -> str:
@@ -140,13 +130,7 @@ def join_class(session: Session, inventory: Inventory, *, named: str | None) -> 
         if same_kind(here, hardware):
             both = [one.model_dump() for one in (here, hardware)]
             speeds = here.speeds or hardware.speeds
-            joined = here.model_copy(
-                update={
-                    **_reasons(known, both),
-                    "speeds": speeds,
-                    "job_memory_gib": _least_memory(both),
-                }
-            )
+            joined = here.model_copy(update={**_shared(known, both), "speeds": speeds})
             if joined != here:
                 refit(known, joined)
             return name

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import anyio
 import structlog
-from sqlalchemy import or_, select
+from sqlalchemy import bindparam, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -34,6 +34,17 @@ from core.transitions import note
 ACTOR = "api"
 EVERY_S = 2.0
 PATIENCE = timedelta(minutes=10)  # for files, curves and logs that a node has not handed over
+
+DUE = (  # built once: every API process sends it every few seconds
+    select(Job.id, User)
+    .join(User, User.id == Job.user_id)
+    .where(
+        Job.report_when_ended,
+        Job.state.in_(TERMINAL_JOB),
+        or_(has_handed_over(), Job.finished_at < bindparam("overdue")),
+    )
+    .order_by(Job.id)
+)
 
 log = structlog.get_logger()
 
@@ -59,16 +70,7 @@ def write_due(process: Process, now: datetime) -> int:
 
 def _due(session: Session, now: datetime) -> list[tuple[str, Person]]:
     """Return the jobs that have ended and whose report is due, with their owners."""
-    rows = session.execute(
-        select(Job.id, User)
-        .join(User, User.id == Job.user_id)
-        .where(
-            Job.report_when_ended,
-            Job.state.in_(TERMINAL_JOB),
-            or_(has_handed_over(), Job.finished_at < now - PATIENCE),
-        )
-        .order_by(Job.id)
-    )
+    rows = session.execute(DUE, {"overdue": now - PATIENCE})
     return [(job_id, _owner(user)) for job_id, user in rows]
 
 
