@@ -52,8 +52,13 @@ def require_forkable() -> None:
     """Exit with a message and the risk's code if a fork would be unsafe."""
     risk = fork_risk()
     if risk is not None:
-        sys.stderr.write(f"{risk.sentence}; ranks use torchrun\n")
+        sys.stderr.write(f"{risk.sentence} ({', '.join(thread_names())}); ranks use torchrun\n")
         sys.exit(risk)
+
+
+def thread_names() -> list[str]:
+    """Return the name of each thread of this process: a library's tells which one started it."""
+    return sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
 
 
 def fork_risk() -> ForkRisk | None:

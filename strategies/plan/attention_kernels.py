@@ -1,7 +1,8 @@
 """Kernel that torch's fused attention takes on a GPU. Torch-free.
 
 Source: constraints of torch's sdp_utils.cpp, tried in the order flash, efficient, math. cuDNN's
-kernel comes after math; GPUs that prefer it (from 2022 on) take it for what flash can take.
+kernel comes after math, but first on GPUs that prefer it (capabilities 9.0 and 10.0); seen on an
+H100 with torch 2.11 and cuDNN 9.19 by `trainyard prove`.
 """
 
 from collections.abc import Iterator
@@ -11,27 +12,31 @@ from strategies.plan.hardware import Hardware
 from strategies.plan.shapes import head_width, heads, kv_heads
 from strategies.plan.spec import ModelSpec, Precision, TrainSpec
 
-FLASH_HEADS_UP_TO = 256  # features per head
+FLASH_HEADS_UP_TO, CUDNN_HEADS_UP_TO = 256, 128  # features per head
+PREFER_CUDNN = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200", "NVIDIA GB200")
 HALF = (Precision.BFLOAT16, Precision.FLOAT16, Precision.PURE_BFLOAT16)
 
 
 class AttentionKernel(StrEnum):
-    """flash and efficient keep no scores, math keeps all of them in every layer."""
+    """cudnn, flash and efficient keep no scores, math keeps all of them in every layer."""
 
+    CUDNN = "cudnn"
     FLASH = "flash"
     EFFICIENT = "efficient"
     MATH = "math"
 
 
 def attention_kernel(
-    precision: Precision, *, masked: bool, grouped: bool, head_width: int
+    precision: Precision, *, gpu: str | None, masked: bool, grouped: bool, head_width: int
 ) -> AttentionKernel:
     """Return the kernel of a GPU from 2020 on (capability 8.0).
 
-    `masked`: with a mask instead of plain causal attention. `grouped`: several query heads share a
-    head of keys.
+    `gpu`: its name in the driver. `masked`: with a mask instead of plain causal attention.
+    `grouped`: several query heads share a head of keys.
     """
     half = precision in HALF
+    if half and head_width <= CUDNN_HEADS_UP_TO and (gpu or "").startswith(PREFER_CUDNN):
+        return AttentionKernel.CUDNN
     if half and not masked and head_width <= FLASH_HEADS_UP_TO:
         return AttentionKernel.FLASH
     if precision is Precision.FLOAT64:
@@ -41,11 +46,12 @@ def attention_kernel(
     return AttentionKernel.MATH
 
 
-def kernel_of(spec: TrainSpec) -> AttentionKernel:
+def kernel_of(spec: TrainSpec, hardware: Hardware) -> AttentionKernel:
     """Return the kernel of a text model's layers on a GPU."""
     model: ModelSpec = spec.model
     return attention_kernel(
         spec.precision,
+        gpu=hardware.model,
         masked=spec.data.packing,
         grouped=kv_heads(model) != heads(model),
         head_width=head_width(model),
@@ -58,7 +64,7 @@ def scores_are_kept(spec: TrainSpec, hardware: Hardware) -> Iterator[str]:
         return
     if spec.parallelism.context_parallel_degree not in (None, 1):
         return  # rings have kernels of their own
-    if kernel_of(spec) is not AttentionKernel.MATH:
+    if kernel_of(spec, hardware) is not AttentionKernel.MATH:
         return
     remedy = "take precision bfloat16"
     if spec.data.packing:

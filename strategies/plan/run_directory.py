@@ -110,6 +110,8 @@ class RunPlan(FilePart):
     """Time that a rank waits for the others before it gives up."""
     preflight: bool = True
     """True if several ranks test each other before the first step."""
+    saves: bool = True
+    """False if nobody needs the weights: a run that only measures this node saves no checkpoint."""
 
 
 class Action(StrEnum):

@@ -111,7 +111,7 @@ def train(
                 scores = evaluate(engine, held_out, mesh, spec.model.name)
                 observer.after_evaluation(scores)
 
-            if is_saved or last or asked & SAVING:
+            if run_plan.saves and (is_saved or last or asked & SAVING):
                 observer.expect_pause()
                 mark = data.mark(steps.progress.samples_seen)
                 progress = steps.progress.model_copy(update={"mark": mark})

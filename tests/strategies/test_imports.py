@@ -102,6 +102,27 @@ def test_preloading_leaves_one_thread_and_no_second_import() -> None:
     assert found.stdout == "1 1 True True\n"
 
 
+def test_preloading_on_a_node_with_gpus_asks_neither_nvml_nor_cuda_for_them() -> None:
+    """NVML's first call starts a thread, after which no rank could be forked."""
+    code = (
+        "import os; os.environ['DS_ACCELERATOR'] = 'cuda'\n"
+        "import pynvml, torch\n"
+        "def ask(*_): raise SystemExit('a GPU was asked for')\n"
+        "pynvml.nvmlInit = pynvml.nvmlInitWithFlags = ask\n"
+        "torch.cuda.device_count = torch.cuda.is_available = torch.cuda._lazy_init = ask\n"
+        "torch.cuda.nccl.version = lambda: (2, 29, 7)\n"
+        "from strategies.train import main; main.preload()\n"
+        "from deepspeed.accelerator import cuda_accelerator, get_accelerator\n"
+        "import sys\n"
+        "print(get_accelerator().device_name(), cuda_accelerator.pynvml,"
+        " sys.modules['pynvml'] is pynvml)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert found.stdout == "cuda None True\n", found.stderr
+
+
 @pytest.mark.gloo
 def test_a_forked_rank_imports_nothing_more(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path

@@ -44,6 +44,7 @@ TRAINER = "strategies.train.main"
 WATCHED = "strategies.train.proving.trainer"
 LOOK_EVERY_S = 0.02
 LAST_LINES = 3
+MOST_SPAWNS = 3  # of a training whose launcher dies before it has started it
 TORCHRUNS_OWN = re.compile(r"torch[./]distributed[./]elastic")
 CPU_FACTOR = 5.0  # CPU slots are slower than GPUs, and there may be fewer cores than slots
 TEXT = "text.jsonl"
@@ -142,6 +143,8 @@ class Bench:
     """Time at which the check that runs must have ended, on the monotonic clock."""
     number: int = 0
     running: list[Attempt] = field(default_factory=list)
+    spawns: dict[Path, int] = field(default_factory=dict)
+    """Times that each training was asked for."""
 
     @property
     def hardware(self) -> Hardware:
@@ -203,8 +206,12 @@ class Bench:
         is_watched: bool = False,
         resume_from: Path | None = None,
         timeout_s: float = 60.0,
+        saves: bool = True,
     ) -> Run:
         """Start a training; `timeout_s` is how long its ranks wait for each other.
+
+        Without `saves` it leaves no checkpoint, which for a large model takes longer than its
+        steps.
 
         Raises Skipped if the planner refuses it here.
         """
@@ -220,6 +227,7 @@ class Bench:
             sample_bytes=0,
             collective_timeout_s=timeout_s,
             preflight=False,
+            saves=saves,
         )
         self.number += 1
         attempt = Attempt(self.folder.attempts / f"proof-{self.number}.1")
@@ -227,34 +235,44 @@ class Bench:
         attempt.plan.write_bytes(json_bytes(run_plan))
         experiment = Experiment(fault=fault)
         write_atomically(attempt.path / EXPERIMENT, json_bytes(experiment))
-        launcher = self.spawners.choose(Launcher.AUTO, spawns=0).launcher
+        trainer = WATCHED if is_watched or fault is not None else TRAINER
+        self.running.append(attempt)
+        self.launch(attempt, trainer, ranks=ranks)
+        return Run(attempt, found)
+
+    def launch(self, attempt: Attempt, trainer: str, *, ranks: int) -> None:
+        """Ask for a shim of this attempt. Raises Failed if none can be had."""
+        spawns = self.spawns.get(attempt.path, 0)
+        if spawns == MOST_SPAWNS:
+            raise Failed("the process that starts trainings has died; its errors are above")
+        self.spawns[attempt.path] = spawns + 1
+        launcher = self.spawners.choose(Launcher.AUTO, spawns=spawns).launcher
         start = StartFile(
             job_id=attempt.key.job_id,
             epoch=attempt.key.epoch,
             node="this node",
-            trainer=WATCHED if is_watched or fault is not None else TRAINER,
+            trainer=trainer,
             launcher=launcher,
             ranks=ranks,
             threads=max(1, cores() // ranks),
             gpus=self.gpus(ranks),
         )
         write_atomically(attempt.start_file, json_bytes(start))
-        self.running.append(attempt)
         if not self.spawners.spawn(attempt.path, launcher):
             raise Failed("no training could be started: the process that forks shims is gone")
-        return Run(attempt, found)
 
     def gpus(self, ranks: int) -> list[str]:
         """Return the UUIDs of the GPUs of the first ranks; none on CPU slots."""
         return [] if self.device == "cpu" else self.node_gpus.uuids_of(range(ranks))
 
     def wait(self, run: Run) -> Run:
-        """Wait for the end of a training. Raises OutOfTime."""
-        start = run.attempt.start()
-        assert start is not None
+        """Wait for the end of a training; start it anew if its launcher dies first. Raises
+        OutOfTime."""
         while not run.attempt.exit.exists() or run.attempt.shim_lives():
-            if not (run.attempt.shim_file.exists() or self.spawners.is_running(start.launcher)):
-                raise Failed("the process that starts trainings has died; its errors are above")
+            start = run.attempt.start()
+            assert start is not None
+            if not (self.spawners.is_running(start.launcher) or run.attempt.shim_file.exists()):
+                self.launch(run.attempt, start.trainer, ranks=start.ranks)
             if self.left_s > 0:
                 time.sleep(LOOK_EVERY_S)
         self.running.remove(run.attempt)

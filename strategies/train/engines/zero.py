@@ -9,6 +9,7 @@ so losses are multiplied by their number.
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -40,14 +41,33 @@ from strategies.train.parallel.recompute import forget_activations
 from strategies.train.precision import compute_in
 from strategies.train.watching.phases import Phase, phase
 
-# DeepSpeed looks for an accelerator when it is imported, and complains if there is none.
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.device_count() else "cpu")
 
-import deepspeed
-from deepspeed.accelerator import get_accelerator, set_accelerator
-from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
-from deepspeed.runtime.zero.linear import zero3_linear_wrap
-from deepspeed.utils.z3_leaf_module import set_z3_leaf_module
+@contextmanager
+def hidden(module: str) -> Iterator[None]:
+    """Let imports of a module fail, as if it were not installed."""
+    found = sys.modules.get(module)
+    sys.modules[module] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+        if found is not None:
+            sys.modules[module] = found
+
+
+# DeepSpeed looks for an accelerator when it is imported, and complains if there is none. Neither it
+# nor this line asks NVML: the first question starts a thread, and no rank could be forked from this
+# process. DeepSpeed would also look up its GPU by a number, where ranks are given UUIDs.
+HAS_DRIVER = any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.version.cuda and HAS_DRIVER else "cpu")
+with hidden("pynvml"):
+    import deepspeed
+    from deepspeed.accelerator import get_accelerator, set_accelerator
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+    from deepspeed.runtime.zero.linear import zero3_linear_wrap
+    from deepspeed.utils.z3_leaf_module import set_z3_leaf_module
+
+    get_accelerator()
 
 # Tell DeepSpeed that it can compile nothing on this machine. If it finds a compiler, it builds
 # collectives of its own when a run begins, and waits forever for a build that was killed.

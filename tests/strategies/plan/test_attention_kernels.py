@@ -10,7 +10,8 @@ from strategies.plan.planner import Plan, plan
 from strategies.plan.spec import Precision
 from tests.strategies.support.training_runs import make_spec
 
-PLAIN = {"masked": False, "grouped": False, "head_width": 64}
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+PLAIN = {"gpu": A100, "masked": False, "grouped": False, "head_width": 64}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,9 @@ PLAIN = {"masked": False, "grouped": False, "head_width": 64}
         ("float32", {"masked": True}, "efficient"),
         ("float32", {"grouped": True}, "math"),
         ("float64", {}, "math"),
+        ("bfloat16", {"gpu": H100, "masked": True, "grouped": True}, "cudnn"),
+        ("bfloat16", {"gpu": H100, "head_width": 192}, "flash"),
+        ("float32", {"gpu": H100, "grouped": True}, "math"),
     ],
 )
 def test_a_kernel_is_taken_by_type_mask_and_heads(

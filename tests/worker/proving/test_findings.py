@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from core.states import GpuHealth
 from core.wire.messages import Gpu, Inventory
 from strategies.plan.torch_builds import Verdict, judge_build
 from strategies.plan.trust.certificate import Certificate, Difference
@@ -25,6 +26,7 @@ from worker.proving.checks import (
     zero,
 )
 
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 NODE = Inventory(
     hostname="n1",
     cores=8,
@@ -144,14 +146,14 @@ def attended(error: float) -> dict[str, Any]:
     ("error", "verdict"), [(1e-6, "passed"), (1e-2, "failed"), (float("nan"), "failed")]
 )
 def test_attention_must_agree_with_float64(error: float, verdict: str) -> None:
-    assert attention.judge(attended(error)).verdict == verdict
+    assert attention.judge(attended(error), gpu=A100).verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("case", "operator", "verdict", "said"),
     [
         ("bfloat16", "_scaled_dot_product_flash_attention", "passed", ""),
-        ("bfloat16 grouped", "_scaled_dot_product_cudnn_attention", "passed", ""),
+        ("bfloat16 grouped", "_scaled_dot_product_flash_attention", "passed", ""),
         ("float32", "_scaled_dot_product_efficient_attention", "passed", ""),
         ("float32 grouped", "_scaled_dot_product_attention_math", "passed", ""),
         ("bfloat16", "_scaled_dot_product_attention_math", "failed", "the plan expects flash"),
@@ -167,10 +169,18 @@ def test_attention_takes_the_kernels_that_the_plan_expects(
     case: str, operator: str, verdict: str, said: str
 ) -> None:
     chosen = {"error": 1e-6, "peak_mib": 9.0, "operator": operator}
-    found = attention.judge({case: {"kernels": {}, "chosen": chosen}})
+    found = attention.judge({case: {"kernels": {}, "chosen": chosen}}, gpu=A100)
     assert found.verdict == verdict
     assert said in found.sentence
     assert bool(said) is ("plan" in found.sentence)
+
+
+def test_attention_on_a_gpu_that_prefers_cudnn_takes_it_for_masks_and_groups() -> None:
+    for case in ("bfloat16", "bfloat16 grouped documents"):
+        chosen = {"error": 1e-6, "peak_mib": 9.0, "operator": "_scaled_dot_product_cudnn_attention"}
+        seen = {case: {"kernels": {}, "chosen": chosen}}
+        assert "Not as planned" not in attention.judge(seen, gpu=H100).sentence
+        assert "Not as planned" in attention.judge(seen, gpu=A100).sentence
 
 
 @pytest.mark.parametrize(
@@ -299,6 +309,7 @@ def test_checkpoints_must_be_quick_and_resume(changes: dict[str, Any], verdict: 
         ({}, "passed"),
         ({"seen": False}, "failed"),
         ({"gone": False}, "failed"),
+        ({"occupied": GpuHealth.HEALTHY}, "failed"),
         ({"said": "gpus 4 sum 1"}, "failed"),
         ({"said": "", "no_sandbox": "no bwrap"}, "passed"),
     ],

@@ -14,10 +14,10 @@ MOST_ERROR = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 4e-3}
 
 def look(bench: Bench) -> Finding:
     """Compare each kernel, and the one that torch chooses, in every case."""
-    return judge(bench.measure("strategies.train.proving.attention"))
+    return judge(bench.measure("strategies.train.proving.attention"), gpu=bench.hardware.model)
 
 
-def judge(seen: dict[str, Any]) -> Finding:
+def judge(seen: dict[str, Any], *, gpu: str | None) -> Finding:
     """Return whether every kernel that runs is right, and none keeps scores that the plan does not
     expect. Other differences from the plan's table are told."""
     wrong: list[str] = []
@@ -35,7 +35,7 @@ def judge(seen: dict[str, Any]) -> Finding:
         if "peak_mib" not in chosen:
             continue
         figures[f"{label}_peak_mib"] = chosen["peak_mib"]
-        expected, taken = planned(case), kernel_in(chosen["operator"])
+        expected, taken = planned(case, gpu), kernel_in(chosen["operator"])
         if taken is not expected:
             told = f"{case}: torch chose {chosen['operator']}, the plan expects {expected}"
             (wrong if taken is AttentionKernel.MATH else different).append(told)
@@ -46,14 +46,15 @@ def judge(seen: dict[str, Any]) -> Finding:
     return all_of(wrong, well, figures)
 
 
-def planned(case: str) -> AttentionKernel:
-    """Return the kernel of a case by the plan's table."""
+def planned(case: str, gpu: str | None) -> AttentionKernel:
+    """Return the kernel of a case on this GPU by the plan's table."""
     dtype, *words = case.split()
     masked, grouped = "documents" in words, "grouped" in words
-    return attention_kernel(Precision(dtype), masked=masked, grouped=grouped, head_width=WIDTH)
+    return attention_kernel(
+        Precision(dtype), gpu=gpu, masked=masked, grouped=grouped, head_width=WIDTH
+    )
 
 
 def kernel_in(operator: str) -> AttentionKernel | None:
-    """Return the kernel that torch's operator names; cuDNN's stands in for flash. None: unknown."""
-    named = operator.replace("cudnn", AttentionKernel.FLASH)
-    return next((kernel for kernel in AttentionKernel if kernel in named), None)
+    """Return the kernel that torch's operator names; None if it is unknown."""
+    return next((kernel for kernel in AttentionKernel if kernel in operator), None)

@@ -1,6 +1,7 @@
 """hand-over: what others left on the node is seen, and a script sees its own GPU only."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,11 +18,13 @@ from worker.scripts.sandbox_users import user_for_a_while
 LOOK_EVERY_S = 0.02
 PROCESS = "import sys; print('here', flush=True); sys.stdin.read()"
 HOLDER = """
-import sys, torch
+import os, sys, torch
 held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
-print("here", flush=True)
+print(os.getpid(), flush=True)
 sys.stdin.read()
 """
+# A child of this process would be one of the worker's own: its parent leaves it behind.
+LEAVE = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
 INSIDE = """
 import os, torch, torch.distributed as dist
 gpus = torch.cuda.device_count()
@@ -36,13 +39,12 @@ dist.destroy_process_group()  # a thread of gloo that outlives Python aborts the
 
 def look(bench: Bench) -> Finding:
     """Leave a process behind, look, end it, look again; then look from inside a sandbox."""
+    on_gpu = bench.device == "cuda"
     seen, gone = left_behind(bench)
-    if bench.device == "cuda":
-        is_occupied, is_free = memory_held(bench)
-        seen, gone = seen and is_occupied, gone and is_free
+    found = occupied_by_another(bench) if on_gpu else GpuHealth.OCCUPIED
     level, reason = first_that_works(list(Level), in_gang=False)
     said = "" if level is None else inside(bench, level)
-    return judge(seen=seen, gone=gone, said=said, no_sandbox=reason, on_gpu=bench.device == "cuda")
+    return judge(seen=seen, gone=gone, occupied=found, said=said, no_sandbox=reason, on_gpu=on_gpu)
 
 
 def left_behind(bench: Bench) -> tuple[bool, bool]:
@@ -63,23 +65,26 @@ def left_behind(bench: Bench) -> tuple[bool, bool]:
     return seen, not strays(bench.folder.attempts, live=set())
 
 
-def memory_held(bench: Bench) -> tuple[bool, bool]:
-    """Return whether the first GPU is occupied by a foreign process, and fit after its end."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER],
+def occupied_by_another(bench: Bench) -> GpuHealth:
+    """Return the health of the first GPU while a foreign process holds its memory.
+
+    Returns once it is healthy again after that process's end. Raises OutOfTime.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVE, HOLDER],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": bench.gpus(1)[0]},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-    )
-    with process:
+    ) as process:
         assert process.stdout is not None
-        process.stdout.readline()
-        seen = health_of_first(bench) is GpuHealth.OCCUPIED
-        process.kill()
-        process.wait()
+        told = process.stdout.readline()
+        if not told.strip().isdigit():
+            raise Failed("a process that was to hold a GPU's memory ended by itself")
+        seen = health_of_first(bench)
+        os.kill(int(told), signal.SIGKILL)
     while health_of_first(bench) is not GpuHealth.HEALTHY and bench.left_s > 0:
         time.sleep(LOOK_EVERY_S)
-    return seen, True
+    return seen
 
 
 def health_of_first(bench: Bench) -> GpuHealth:
@@ -120,13 +125,26 @@ def inside(bench: Bench, level: Level) -> str:
     return done.stdout.decode().strip()
 
 
-def judge(*, seen: bool, gone: bool, said: str, no_sandbox: str, on_gpu: bool) -> Finding:
-    """Return whether the leftover was seen, then gone, and the script saw what it was given."""
+def judge(
+    *,
+    seen: bool,
+    gone: bool,
+    said: str,
+    no_sandbox: str,
+    on_gpu: bool,
+    occupied: GpuHealth = GpuHealth.OCCUPIED,
+) -> Finding:
+    """Return whether the leftover was seen, then gone, and the script saw what it was given.
+
+    `occupied` is the health of a GPU whose memory a foreign process held.
+    """
     wrong = []
     if not seen:
         wrong.append("what another process left behind is not seen")
     if not gone:
         wrong.append("the node is not clean although that process has ended")
+    if occupied is not GpuHealth.OCCUPIED:
+        wrong.append(f"a GPU is {occupied} while a foreign process holds its memory")
     expected = f"gpus {int(on_gpu)} sum 1"
     if said and said != expected:
         wrong.append(f"a script in its sandbox says {said!r} instead of {expected!r}")

@@ -54,7 +54,7 @@ def look(bench: Bench) -> Finding:
                 **changes,
             }
         )
-        run = bench.train(asked, ranks=ranks, is_watched=bench.device == "cuda")
+        run = bench.train(asked, ranks=ranks, is_watched=bench.device == "cuda", saves=False)
         errors[name] = error_of(run, asked.model.name)
     constants = bench.measure("strategies.train.proving.constants", ranks=min(2, bench.ranks))
     return judge(errors, constants)

@@ -173,6 +173,53 @@ def test_a_kernel_is_called_as_torch_calls_it(
     assert ours.made == torchs.made
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("degree", [1, 2, 4])
+@pytest.mark.parametrize("kv_heads", [8, 2])
+def test_the_blocks_of_a_ring_on_a_gpu_are_one_attention(degree: int, kv_heads: int) -> None:
+    """All ranks of a ring in turn on one GPU, in bfloat16, against float64."""
+    tokens, width, kernel = 64, 64, CudaFlash()
+    heads = {"query": 8, "key": kv_heads, "value": kv_heads, "grad_output": 8}
+    dealt = zigzag(tokens * degree, degree).cuda()
+    whole = {
+        name: torch.randn(2, count, tokens * degree, width, device="cuda", dtype=torch.bfloat16)
+        for name, count in heads.items()
+    }
+    found = {name: torch.zeros_like(one, dtype=torch.float32) for name, one in whole.items()}
+    found["output"] = found.pop("grad_output")
+    for rank, mine in enumerate(dealt):
+        query, grad_output = whole["query"][:, :, mine], whole["grad_output"][:, :, mine]
+        output = torch.zeros_like(query, dtype=torch.float32)
+        log_sum = torch.full_like(output[..., 0], -math.inf)
+        blocks = []
+        for step in range(degree):
+            origin = (rank - step) % degree
+            part = part_of(rank, origin, tokens)
+            keys = dealt[origin, part.keys]
+            block = (whole["key"][:, :, keys], whole["value"][:, :, keys], Sight(part.causal))
+            blocks.append((part.queries, keys, block))
+            merged = output[:, :, part.queries], log_sum[:, :, part.queries]
+            merge(*merged, *kernel.forward(query[:, :, part.queries], *block))
+        output = output.bfloat16()
+        found["output"][:, :, mine] = output.float()
+        for rows, keys, (key, value, sight) in blocks:
+            gradients = kernel.backward(
+                grad_output[:, :, rows], query[:, :, rows], key, value,
+                output[:, :, rows], log_sum[:, :, rows], sight,
+            )  # fmt: skip
+            for name, places, gradient in zip(
+                ("query", "key", "value"), (mine[rows], keys, keys), gradients, strict=True
+            ):
+                found[name][:, :, places] += gradient.float()
+    inputs = [whole[name].double().requires_grad_() for name in ("query", "key", "value")]
+    expected = scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=True)
+    wanted = torch.autograd.grad(expected, inputs, whole["grad_output"].double())
+    named = zip(("query", "key", "value"), wanted, strict=True)
+    for name, one in (("output", expected.detach()), *named):
+        assert (found[name] - one).norm() / one.norm() < 1e-2, name
+
+
 def test_a_rank_takes_its_tokens_and_the_documents_of_all() -> None:
     tokens = torch.arange(12).view(2, 6)
     found = Batch(tokens, tokens + 1, tokens // 3).at(torch.tensor([0, 5]))
