@@ -30,7 +30,7 @@ from worker.decide import (
     follow,
     next_step,
 )
-from worker.ranks.deadlines import KILL_AFTER_TERM_S, DueAction, due, schedule_of
+from worker.ranks.deadlines import KILL_AFTER_TERM_S, DueAction, due, schedule_of, stop_past
 
 BOOT = "boot-1"
 KEY = Key("job_a", 1)
@@ -240,3 +240,10 @@ def test_the_deadlines_of_another_boot_count_for_nothing() -> None:
     made = schedule_of(deadlines(600), None, sent_at=0, now=10, boot_id=BOOT, before=before)
     assert made.stop_at == 600
     assert not made.ordered
+
+
+def test_a_workbench_that_ends_by_itself_after_its_time_is_over_with_its_lease() -> None:
+    assert stop_past(schedule(), now=99.9, boot_id=BOOT) is None
+    assert stop_past(schedule(), now=100.1, boot_id=BOOT) is Outcome.LEASE_ENDED
+    assert stop_past(schedule(), now=100.1, boot_id="boot-2") is None
+    assert stop_past(None, now=100.1, boot_id=BOOT) is None

@@ -243,6 +243,33 @@ def test_a_stop_says_what_became_of_the_work(
     assert (verdict.outcome, verdict.reason) == (Outcome.PAUSED, sentence)
 
 
+@pytest.mark.parametrize(
+    ("code", "stop", "outcome", "sentence"),
+    [
+        (-9, None, Outcome.KILLED, "The workbench on n1 was killed by signal 9 (SIGKILL)."),
+        (1, None, Outcome.USER_ERROR, "The workbench on n1 failed with exit code 1."),
+        (
+            -9,
+            StopRequest(Outcome.LEASE_ENDED, killed=False),
+            Outcome.LEASE_ENDED,
+            "Stopped at the end of its lease.",
+        ),
+        (
+            -9,
+            StopRequest(Outcome.LEASE_ENDED, killed=True),
+            Outcome.LEASE_ENDED,
+            "Stopped at the end of its lease; it did not stop in time and was killed.",
+        ),
+    ],
+)
+def test_a_workbench_knows_neither_ranks_nor_steps_and_its_stop_counts_for_more_than_its_code(
+    code: int, stop: StopRequest | None, outcome: Outcome, sentence: str
+) -> None:
+    ended = evidence(RankEvidence(0, code), stop=stop, step=0, is_script=True, is_workbench=True)
+    verdict = judge(ended)
+    assert (verdict.outcome, verdict.reason) == (outcome, sentence)
+
+
 def test_ranks_that_somebody_else_asked_to_stop_were_killed() -> None:
     ranks = [RankEvidence(0, 0), RankEvidence(1, 0)]
     verdict = judge(evidence(*ranks, result=result(finished=False)))

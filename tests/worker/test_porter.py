@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from worker.workbench.placing import place_porter
 
 PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
-    "from worker.workbench.porter import main; sys.exit(main(int(sys.argv[2])))"
+    "from worker.workbench.porter import main; sys.exit(main(int(sys.argv[2]), sys.argv[3:]))"
 )
 WITHIN_S = 20.0
 SAVES_AT_ITS_END = (
@@ -29,7 +29,7 @@ SAVES_AT_ITS_END = (
 class Gate:
     """The other end of a porter's link."""
 
-    def __init__(self, folder: Path, **variables: str) -> None:
+    def __init__(self, folder: Path, server: Sequence[str] = (), **variables: str) -> None:
         place_porter(folder / "porter")
         (folder / "home").mkdir()
         self.link, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -37,7 +37,7 @@ class Gate:
         with inside:
             self.process = subprocess.Popen(
                 [*(sys.executable, "-I", "-S", "-c", PROGRAM), str(folder / "porter"),
-                 str(inside.fileno())],
+                 str(inside.fileno()), *server],
                 env={
                     **{"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "PS1": "$ "},
                     **variables,
@@ -181,3 +181,36 @@ def test_sigterm_hangs_up_so_that_programs_may_save(gate: Gate, tmp_path: Path) 
     assert gate.process.wait(timeout=WITHIN_S) == 0
     assert saved.read_text() == "bye\n"
     assert time.monotonic() - began < 5
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """File that the porter's command after its server makes."""
+    return tmp_path / "saved"
+
+
+def test_a_server_that_was_killed_is_told_by_its_signal_once_its_work_is_saved(
+    tmp_path: Path, saved: Path
+) -> None:
+    server = ["sh", "-c", "kill -9 $$"]
+    gate = Gate(tmp_path, server, TRAINYARD_AFTER_SERVER=json.dumps(["touch", str(saved)]))
+    assert gate.process.wait(WITHIN_S) == 128 + signal.SIGKILL
+    assert saved.exists()
+    gate.close()
+
+
+def test_what_a_server_has_not_written_is_saved_although_it_ends_in_good_order(
+    tmp_path: Path, saved: Path
+) -> None:
+    ready = tmp_path / "ready"
+    waits = f"trap 'exit 0' TERM; touch {ready}; while :; do sleep 0.1; done"
+    server = ["sh", "-c", waits]
+    gate = Gate(tmp_path, server, TRAINYARD_AFTER_SERVER=json.dumps(["touch", str(saved)]))
+    deadline = time.monotonic() + WITHIN_S
+    while not ready.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    gate.process.terminate()
+    assert gate.process.wait(WITHIN_S) == 0
+    assert saved.exists()
+    gate.close()

@@ -92,7 +92,7 @@ def test_what_was_typed_without_a_pause_is_written(
     assert read.cells[0].source == "begun x = 'ü'"
     assert read.cells[0].id == "c1"
     assert second.read_text() == "begun\ntwo\n"
-    assert capsys.readouterr().out.count("Written after the server's death") == 2
+    assert capsys.readouterr().out.count("Written after the server's end") == 2
     server.save()
     assert capsys.readouterr().out == ""
     assert sorted(one.name for one in server.home.iterdir()) == ["a b.ipynb", "note.txt"]
@@ -116,6 +116,18 @@ def test_an_image_beside_it_stops_nothing(server: Server) -> None:
     note = server.leaves("note.txt", "file", YUnicode(Doc()), "begun\n", "two\n")
     server.save()
     assert (image.read_text(), note.read_text()) == ("begun\n", "begun\ntwo\n")
+
+
+def test_a_document_that_cannot_be_written_does_not_stop_the_others(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoilt = server.leaves("spoilt.txt", "file", YUnicode(Doc()), "begun\n", "two\n")
+    spoilt.write_bytes(b"\xff")
+    os.utime(spoilt, (A_MINUTE_AGO, A_MINUTE_AGO))
+    note = server.leaves("note.txt", "file", YUnicode(Doc()), "begun\n", "two\n")
+    assert main(str(server.home), server.store, server.ids) == 1
+    assert note.read_text() == "begun\ntwo\n"
+    assert str(spoilt) in capsys.readouterr().err
 
 
 def test_a_server_that_had_opened_nothing_leaves_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ moves nothing.
 
 from enum import IntEnum
 
+from core.states import Outcome
 from core.wire.messages import Deadlines, StopOrder
 from worker.attempts import DeadlinesFile
 
@@ -33,6 +34,13 @@ def due(schedule: DeadlinesFile, now: float) -> DueAction:
     if now >= schedule.checkpoint_at:
         return DueAction.CHECKPOINT
     return DueAction.NOTHING
+
+
+def stop_past(schedule: DeadlinesFile | None, *, now: float, boot_id: str) -> Outcome | None:
+    """Return the reason of the stop whose time has come; None if it has not."""
+    if schedule is None or schedule.boot_id != boot_id or due(schedule, now) < DueAction.STOP:
+        return None
+    return schedule.reason
 
 
 def schedule_of(

@@ -136,6 +136,8 @@ class Evidence:
     is_script: bool = False
     """True for a user's own script: exit codes mean nothing beyond 0, and it need not make
     steps."""
+    is_workbench: bool = False
+    """True for a workbench, which has one program, knows no ranks and makes no steps."""
     has_gpus: bool = False
     """True if the attempt was given GPUs."""
     gpu_faults: Mapping[int, str] = field(default_factory=dict)
@@ -353,7 +355,7 @@ def _guilt(rank: RankEvidence) -> tuple[int, int, int]:
 
 
 def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
-    who = f"Rank {culprit.rank} on {evidence.node}"
+    who = _who(culprit, evidence)
     code, error = culprit.code, culprit.error
     said = "" if error is None else f": {_short(f'{error.type}: {error.message}')}"
     outcome = _outcome_of(culprit, evidence)
@@ -399,7 +401,7 @@ def _ended_by_signal(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement
     if number == signal.SIGKILL and evidence.ran_out_of_memory:
         outcome, why = Outcome.OUT_OF_MEMORY, ": the machine ran out of memory"
     sentence = (
-        f"Rank {culprit.rank} on {evidence.node} {'was killed by' if killed else 'crashed with'} "
+        f"{_who(culprit, evidence)} {'was killed by' if killed else 'crashed with'} "
         f"signal {number} ({signal_name(number)}){_where(evidence)}{why}."
     )
     return ExitJudgement(outcome, sentence, culprit.rank, number, culprit.code)
@@ -454,13 +456,15 @@ def _stopped_sentence(evidence: Evidence) -> str:
     why = STOPPED_SENTENCES.get(evidence.stop.reason, f"Stopped ({evidence.stop.reason})")
     result = evidence.result
     if evidence.stop.killed:
-        saved = "; it did not stop in time and was killed, so it returns to its last checkpoint"
+        saved = "; it did not stop in time and was killed"
+        if not evidence.is_workbench:
+            saved += ", so it returns to its last checkpoint"
     elif result is not None and result.checkpoint is not None:
         return f"{why} after step {result.step:,}, which is saved."
     elif evidence.step:
         saved = "; no checkpoint was saved"
     else:
-        return f"{why} before its first step."
+        return f"{why}{_where(evidence)}."
     return f"{why}{_where(evidence)}{saved}."
 
 
@@ -478,7 +482,13 @@ def signal_name(number: int) -> str:
         return "unknown"
 
 
+def _who(rank: RankEvidence, evidence: Evidence) -> str:
+    return f"{'The workbench' if evidence.is_workbench else f'Rank {rank.rank}'} on {evidence.node}"
+
+
 def _where(evidence: Evidence) -> str:
+    if evidence.is_workbench:
+        return ""
     return f" at step {evidence.step:,}" if evidence.step else " before its first step"
 
 

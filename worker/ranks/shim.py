@@ -43,7 +43,7 @@ from worker.boot import boot_id
 from worker.gpus.slots import SlotsFile
 from worker.gpus.xids import by_rank, hardware_xids, kernel_log
 from worker.preparing.proven import note_end
-from worker.ranks.deadlines import DueAction, due
+from worker.ranks.deadlines import DueAction, due, stop_past
 from worker.ranks.fork_launch import ForkLauncher
 from worker.ranks.judge import (
     Evidence,
@@ -187,6 +187,10 @@ class Shim:
                 break
         gone = self.tree.kill(within_s=GONE_WITHIN_S, spare=os.getpid(), reap=self.reap)
         self.memory.look()
+        if self.start.workbench and self.stop_reason is None:
+            # It was ending by itself when its time came, so nobody was asked to stop.
+            self._read_schedule()
+            self.stop_reason = stop_past(self.schedule, now=boot_s(), boot_id=self.state.boot_id)
         was_stopped, held = self.stop_reason is not None, None
         if gone and not was_stopped and isinstance(self.launcher, ScriptLauncher):
             held = self.judge_for_hold(self.launcher, evidence, failure)
@@ -347,6 +351,7 @@ class Shim:
                 launcher_code=self.launcher.code(),
                 breach=self.launcher.breach,
                 is_script=self.start.script,
+                is_workbench=self.start.workbench,
                 has_gpus=bool(self.start.gpus),
                 gpu_faults=self._gpu_faults(),
             )

@@ -48,7 +48,7 @@ LEAVE_WITHIN_S = 3.0
 REAPED_EVERY_S = 0.2
 WRITES_WITHIN_S = 1.5  # jupyter-collaboration writes a second after the last key
 SERVER_LEAVES_WITHIN_S = 8.0
-AFTER_SERVER = "TRAINYARD_AFTER_SERVER"  # variable: command that saves what a dead server has not
+AFTER_SERVER = "TRAINYARD_AFTER_SERVER"  # variable: command that saves what the server has not
 SAVED_WITHIN_S = 120.0  # a second of CPU, for which a busy node takes long; the grace is longer
 SOCKET = "/job/run/server.sock"
 SSH_SOCKET, SSH_KEYS = "/job/run/ssh.sock", "/job/run/ssh_keys"
@@ -67,8 +67,8 @@ GREETING = "greeting"  # file of the porter's folder: shown above each shell, if
 def main(descriptor: int, server: Sequence[str] = ()) -> int:
     """Serve streams on the inherited socket until SIGTERM, or until its other end is closed.
 
-    `server` is the command of a program that serves HTTP on SOCKET, if there is one. Returns its
-    exit code if it ends before.
+    `server` is the command of a program that serves HTTP on SOCKET, if there is one. If it ends
+    before, returns its exit code, or 128 plus the number of the signal that killed it.
     """
     os.set_inheritable(descriptor, False)
     link = socket.socket(fileno=descriptor)
@@ -135,12 +135,11 @@ class Porter:
         if process is None:
             await self._end_terminals()
             return 0
-        code = process.returncode
+        code = process.returncode or 0  # of a server that has ended by itself
         await asyncio.gather(self._end_terminals(), self._end_server(process))
         watching.cancel()
-        if process.returncode != 0:
-            await self._save_after(process)
-        return code or 0
+        await self._save_after(process)
+        return code if code >= 0 else 128 - code
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
@@ -178,7 +177,8 @@ class Porter:
             await _wait(process, SERVER_LEAVES_WITHIN_S)
 
     async def _save_after(self, process: asyncio.subprocess.Process) -> None:
-        """Save what the server has not, which was killed or does not leave."""
+        """Save what the server has not. One that was killed or does not leave may have saved
+        nothing, and one that ends in good order drops what it has still to write."""
         if AFTER_SERVER not in os.environ:
             return
         if process.returncode is None:

@@ -1,9 +1,9 @@
-"""Documents that JupyterLab's server had not written to their files when it died.
+"""Documents that JupyterLab's server had not written to their files when it ended or died.
 
-The server writes a file a second after the last key, so nothing is written while somebody types on.
-But each change goes into its store of updates at once, and that outlives it: this program, run
-inside the sandbox by the server's interpreter, writes the files from there. It runs from a copy and
-imports nothing of ours.
+The server writes a file a second after the last key, so nothing is written while somebody types on,
+and what it has still to write is dropped when it ends. But each change goes into its store of
+updates at once, and that outlives it: this program, run inside the sandbox by the server's
+interpreter, writes the files from there. It runs from a copy and imports nothing of ours.
 """
 
 import os
@@ -21,15 +21,23 @@ FILE_IDS = "/tmp/file_ids.db"
 
 
 def main(home: str, store: str = STORE, file_ids: str = FILE_IDS) -> int:
-    """Write what is newer in the store than in its file; name each such file on standard output."""
+    """Write what is newer in the store than in its file; name each such file on standard output.
+
+    Returns 1 if one of them could not be written.
+    """
+    code = 0
     for kind, path, updates, changed_at in stored(Path(home), store, file_ids):
-        if not path.is_file() or path.stat().st_mtime > changed_at:
-            continue  # deleted or moved, or written since
-        text = text_of(kind, updates)
-        if text is not None and text != path.read_text():
-            replace(path, text)
-            sys.stdout.write(f"Written after the server's death: {path.relative_to(home)}\n")
-    return 0
+        try:
+            if not path.is_file() or path.stat().st_mtime > changed_at:
+                continue  # deleted or moved, or written since
+            text = text_of(kind, updates)
+            if text is not None and text != path.read_text(encoding="utf-8"):
+                replace(path.resolve(), text)
+                sys.stdout.write(f"Written after the server's end: {path.relative_to(home)}\n")
+        except Exception as error:  # the other documents are not to be lost with this one
+            sys.stderr.write(f"What was typed last is not in {path}: {error}\n")
+            code = 1
+    return code
 
 
 def stored(home: Path, store: str, file_ids: str) -> Iterator[tuple[str, Path, list[bytes], float]]:
@@ -78,7 +86,7 @@ def text_of(kind: str, updates: list[bytes]) -> str | None:
 def replace(path: Path, text: str) -> None:
     """Replace a file by a new one with this text, whole or not at all."""
     aside = path.with_name(f".{path.name}.unwritten")
-    aside.write_text(text)
+    aside.write_text(text, encoding="utf-8")
     aside.chmod(path.stat().st_mode & 0o777)
     with aside.open("rb") as written:
         os.fsync(written.fileno())
