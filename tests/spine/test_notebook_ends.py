@@ -9,6 +9,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -51,16 +52,66 @@ BELOW_SHIM: dict[str, Callable[[psutil.Process], bool]] = {
     ),  # the porter has it further on
     "kernel": lambda one: "ipykernel_launcher" in one.cmdline(),
 }
+LEASE_ENDED = ("cancelled", "lease_ended")
+# Without its server it waits to start anew, for which the lease is too short; but the server may
+# die while it is asked to end.
+TOLD = {part: (LEASE_ENDED,) for part in PARTS} | {
+    "server": (LEASE_ENDED, ("cancelled", "lease_ends"))
+}
 WRITTEN_WITHIN_S = 1.0  # what was typed earlier is with the server, whatever dies now
+SUMMED_UP_EVERY = 25
+
+
+@dataclass(frozen=True)
+class End:
+    """End of one lease: what was killed, what must be in the notebook, and what is."""
+
+    number: int
+    part: str
+    wanted: str
+    found: str
+    told: tuple[str, str]
+    """State of the job and code of its reason."""
+    reason: str
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with it, in words."""
+        if not self.found.startswith(self.wanted):
+            yield (
+                f"LOST: of {len(self.wanted)} characters that end in {self.wanted[-60:]!r}, "
+                f"{len(self.found)} are there, which end in {self.found[-60:]!r}"
+            )
+        if self.told not in TOLD[self.part]:
+            yield f"NOT TOLD as its lease's end but as {self.told}: {self.reason}"
 
 
 @dataclass
 class Ends:
-    """Ends so far, of all platforms together."""
+    """Ends so far, of all platforms together. Each is logged when it happens."""
 
     rounds: Iterator[int]
-    lost: list[tuple[int, str, str, str]] = field(default_factory=list)
-    num: int = 0
+    faults: list[str] = field(default_factory=list)
+    by_part: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, end: End) -> None:
+        """Count an end, and what is wrong with it."""
+        name = f"end {end.number} ({end.part or 'nobody'} dies)"
+        with self.lock:
+            self.by_part[end.part or "nobody"] += 1
+            log.info("%s: %d characters kept, %s", name, len(end.wanted), " ".join(end.told))
+            for fault in end.faults():
+                self.faults.append(f"{name} {fault}")
+                log.error("%s", self.faults[-1])
+            if self.by_part.total() % SUMMED_UP_EVERY == 0:
+                self.sum_up()
+
+    def sum_up(self) -> None:
+        """Log the number of ends by the part that was killed."""
+        counts = ", ".join(f"{num} {part}" for part, num in sorted(self.by_part.items()))
+        log.info(
+            "%d ends of leases (%s), %d faults", self.by_part.total(), counts, len(self.faults)
+        )
 
 
 def kill(platform: Running, part: str, job: str) -> None:
@@ -91,9 +142,9 @@ def test_no_unsaved_notebook_is_lost_at_the_ends_of_leases() -> None:
     with ThreadPoolExecutor(LANES) as lanes:
         for done in [lanes.submit(end_leases, ends) for _ in range(min(LANES, ROUNDS))]:
             done.result()
-    log.info("%d ends of leases, %d notebooks lost", ends.num, len(ends.lost))
-    assert ends.num == ROUNDS
-    assert ends.lost == []
+    ends.sum_up()
+    assert ends.by_part.total() == ROUNDS
+    assert ends.faults == []
 
 
 def end_leases(ends: Ends) -> None:
@@ -101,19 +152,20 @@ def end_leases(ends: Ends) -> None:
     with running_platform() as platform:
         for number in ends.rounds:
             part = PARTS[number % len(PARTS)]
-            with platform.http() as client:
-                wanted, found = one_end(platform, client, part, f"round-{number}.ipynb")
-            ends.num += 1
-            if not found.startswith(wanted):
-                ends.lost.append((number, part, wanted[-60:], found[-60:]))
-            log.info("end %d (%s dies): %d characters kept", number, part or "nobody", len(wanted))
+            try:
+                with platform.http() as client:
+                    ends.add(one_end(platform, client, number, part))
+            except Exception:
+                log.exception("end %d (%s dies) was not seen to its end", number, part or "nobody")
+                raise
 
 
-def one_end(platform: Running, client: httpx2.Client, part: str, path: str) -> tuple[str, str]:
-    """Type until a lease ends, while a part dies; return what must be there, and what is."""
+def one_end(platform: Running, client: httpx2.Client, number: int, part: str) -> End:
+    """Type until a lease ends, while a part dies."""
+    path = f"round-{number}.ipynb"
     lease, _ = book_soon(platform, starts_in_s=1)
     job = ahead(client, lease, kind="jupyter")
-    wait_for(lambda: get(client, job)["state"] == "running", what="JupyterLab", within_s=60)
+    wait_for(lambda: get(client, job)["state"] == "running", what="JupyterLab", within_s=180)
     with Typist(platform, job, path) as typist:
         typist.type("begun ")
         if part == "kernel":
@@ -121,9 +173,9 @@ def one_end(platform: Running, client: httpx2.Client, part: str, path: str) -> t
         end = cut(platform, lease, usable_s=4)
         death = threading.Timer(random.uniform(0.5, 4.5), kill, (platform, part, job))
         death.start()
-        number, last = 0, time.monotonic()
-        while typist.type(f"{number} "):
-            number, last = number + 1, time.monotonic()
+        word, last = 0, time.monotonic()
+        while typist.type(f"{word} "):
+            word, last = word + 1, time.monotonic()
             time.sleep(0.02)
             assert time.monotonic() < last + 30, f"its connection is open long after {end}"
         death.join()
@@ -135,13 +187,8 @@ def one_end(platform: Running, client: httpx2.Client, part: str, path: str) -> t
         except httpx2.TransportError:
             return False  # the API has died, and comes again
 
-    wait_for(over, what="the lease's end", within_s=60)
-    # Without its server it waits to start anew, for which the lease is too short; but the server
-    # may die while it is asked to end.
-    over_by = ("lease_ends", "lease_ended") if part == "server" else ("lease_ended",)
+    wait_for(over, what="the lease's end", within_s=180)
     ended = wait_for_end(client, job)
-    assert ended["state"] == "cancelled", ended["reason"]
-    assert ended["reason_code"] in over_by, ended["reason"]
 
     def kept() -> str | None:
         answer = client.get("/v1/workspace/content", params={"path": path})
@@ -157,4 +204,5 @@ def one_end(platform: Running, client: httpx2.Client, part: str, path: str) -> t
     while not found.startswith(wanted) and time.monotonic() < deadline:
         time.sleep(0.2)
         found = kept() or found
-    return wanted, found
+    told = str(ended["state"]), str(ended["reason_code"])
+    return End(number, part, wanted, found, told, str(ended["reason"]))
