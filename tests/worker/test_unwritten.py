@@ -4,6 +4,8 @@ of updates."""
 import asyncio
 import os
 import sqlite3
+import subprocess
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from worker.workbench import unwritten
 from worker.workbench.unwritten import main
 
 if find_spec("jupyter_ydoc") is None or find_spec("pycrdt") is None:
@@ -109,6 +112,15 @@ def test_a_file_that_was_written_since_or_is_gone_stays_so(server: Server) -> No
     assert not gone.exists()
 
 
+def test_what_was_typed_while_the_server_wrote_the_file_is_written(server: Server) -> None:
+    note = server.leaves("note.txt", "file", YUnicode(Doc()), "begun\n", "two\n")
+    with sqlite3.connect(server.store) as store:
+        [typed_at] = store.execute("SELECT max(timestamp) FROM yupdates").fetchone()
+    os.utime(note, (typed_at + 0.1, typed_at + 0.1))
+    server.save()
+    assert note.read_text() == "begun\ntwo\n"
+
+
 def test_an_image_beside_it_stops_nothing(server: Server) -> None:
     image = server.leaves("a.png", "file", YUnicode(Doc()), "begun\n", "")
     with sqlite3.connect(server.store) as store:
@@ -116,6 +128,22 @@ def test_an_image_beside_it_stops_nothing(server: Server) -> None:
     note = server.leaves("note.txt", "file", YUnicode(Doc()), "begun\n", "two\n")
     server.save()
     assert (image.read_text(), note.read_text()) == ("begun\n", "begun\ntwo\n")
+
+
+def test_as_a_program_it_does_without_what_takes_longest_to_import(server: Server) -> None:
+    import nbformat
+
+    notebook = nbformat.from_dict(NOTEBOOK)
+    path = server.leaves("a.ipynb", "notebook", YNotebook(Doc()), notebook, " more")
+    program = [sys.executable, "-X", "importtime", unwritten.__file__]
+    done = subprocess.run(
+        [*program, str(server.home), server.store, server.ids],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "begun more" in path.read_text()
+    assert "lark" not in done.stderr
 
 
 def test_a_document_that_cannot_be_written_does_not_stop_the_others(

@@ -19,6 +19,10 @@ STORE = "/tmp/documents.db"
 FILE_IDS = "/tmp/file_ids.db"
 """Paths of these documents, as jupyter_server_fileid keeps them."""
 
+WRITTEN_AFTER_S = 0.9
+"""The server begins to write a second after a key: a file that is younger by less may be one that
+it was writing when the key came, and lack it. A tenth for the time until a change is stored."""
+
 
 def main(home: str, store: str = STORE, file_ids: str = FILE_IDS) -> int:
     """Write what is newer in the store than in its file; name each such file on standard output.
@@ -28,7 +32,7 @@ def main(home: str, store: str = STORE, file_ids: str = FILE_IDS) -> int:
     code = 0
     for kind, path, updates, changed_at in stored(Path(home), store, file_ids):
         try:
-            if not path.is_file() or path.stat().st_mtime > changed_at:
+            if not path.is_file() or path.stat().st_mtime > changed_at + WRITTEN_AFTER_S:
                 continue  # deleted or moved, or written since
             text = text_of(kind, updates)
             if text is not None and text != path.read_text(encoding="utf-8"):
@@ -94,4 +98,7 @@ def replace(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
+    # nbformat's validator brings a grammar along, only to check addresses, which takes it 3 s of
+    # CPU to build: four times as long as all else here, at the end of a lease.
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
     sys.exit(main(*sys.argv[1:]))
