@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from tests.running import Running, running_platform, wait_for
-from tests.spine.jobs import get, wait_for_end
+from tests.spine.jobs import attempts, get, wait_for_end
 from tests.spine.short_leases import book_soon, cut
 from tests.spine.test_workbench_leases import ahead, lease_state
 from worker.attempts import Attempt
@@ -60,6 +60,7 @@ TOLD = {part: (LEASE_ENDED,) for part in PARTS} | {
 }
 WRITTEN_WITHIN_S = 1.0  # what was typed earlier is with the server, whatever dies now
 SUMMED_UP_EVERY = 25
+NO_TRAINING = {"TRAINYARD_WARM_LAUNCHER": "false"}  # so nothing needs to import torch
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,31 @@ def test_no_unsaved_notebook_is_lost_at_the_ends_of_leases() -> None:
     assert ends.faults == []
 
 
+def test_a_workbench_whose_server_is_killed_starts_anew_in_its_lease_with_what_was_typed() -> None:
+    with running_platform(NO_TRAINING) as platform, platform.http() as client:
+        lease, _ = book_soon(platform, starts_in_s=1)
+        job = ahead(client, lease, kind="jupyter")
+        wait_for(lambda: get(client, job)["state"] == "running", what="JupyterLab", within_s=180)
+        with Typist(platform, job, "round.ipynb") as typist:
+            typist.type("begun ")
+            typed_at, word = time.monotonic(), 0
+            while time.monotonic() < typed_at + 2 * WRITTEN_WITHIN_S:
+                typist.type(f"{word} ")
+                word += 1
+                time.sleep(0.02)
+            died_at = kill(platform, "server", job)
+            wanted = typist.should_be_kept(before=died_at - WRITTEN_WITHIN_S)
+        wait_for(lambda: len(attempts(client, job)) == 2, what="its next attempt", within_s=180)
+        first = attempts(client, job)[0]
+        assert first["outcome"] == "killed", first
+        wait_for(lambda: get(client, job)["state"] == "running", what="JupyterLab", within_s=180)
+        kept = client.get("/v1/workspace/content", params={"path": "round.ipynb"})
+        assert source_of(kept.raise_for_status().text).startswith(wanted)
+
+
 def end_leases(ends: Ends) -> None:
     """End leases on a platform of one's own, until all rounds are taken."""
-    with running_platform() as platform:
+    with running_platform(NO_TRAINING) as platform:
         for number in ends.rounds:
             part = PARTS[number % len(PARTS)]
             try:

@@ -14,6 +14,7 @@ from worker.workbench import unwritten
 from worker.workbench.porter import AFTER_SERVER, SOCKET
 
 NEEDED = ("jupyterlab", "jupyter_collaboration", "ipykernel")
+UPDATE_STORE = Path(__file__).with_name("update_store.py")
 CLOCK = Path(__file__).with_name("clock")  # an extension of ours: the minutes that are left
 SHARE, CONFIG = "share", "config"  # of the porter's folder: where Jupyter looks first
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for leave to fetch them
@@ -68,7 +69,7 @@ def server_variables(porter: str, *, python: str, home: str) -> dict[str, str]:
 
 def place_settings(folder: Path, python: str) -> None:
     """Write into the porter's folder the kernel that notebooks start with, the interpreter of the
-    workbench's environment, the pages' settings, and their clock."""
+    workbench's environment, the pages' settings and their clock, and the server's store."""
     extension = folder / SHARE / "labextensions" / "trainyard-clock"
     (extension / "static").mkdir(parents=True)
     shutil.copyfile(CLOCK / "package.json", extension / "package.json")
@@ -76,6 +77,7 @@ def place_settings(folder: Path, python: str) -> None:
     settings = folder / CONFIG / "labconfig"
     settings.mkdir(parents=True)
     (settings / "page_config.json").write_text(json.dumps({"disabledExtensions": {NEWS: True}}))
+    shutil.copyfile(UPDATE_STORE, folder / CONFIG / "jupyter_server_config.py")
     kernel = folder / SHARE / "kernels" / "python3"
     kernel.mkdir(parents=True)
     command = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
