@@ -5,13 +5,14 @@ there is one, together with its event row. If no row was changed, somebody else 
 caller is stale: nothing happens and `advance` says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, bindparam, insert, update
+from sqlalchemy import CursorResult, Update, bindparam, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -72,11 +73,8 @@ def advance(
         values["reason_code"] = reason_code
         if row.state is JobState.PAUSED and to is JobState.QUEUED:
             values["queued_at"] = now  # its owner took it out of the queue: it rejoins at the end
-    where: list[ColumnElement[bool]] = [table.state.in_(sources(EDGES[table], to))]
-    if isinstance(row, Job | Attempt):
-        where.append(type(row).epoch == row.epoch)
     before = row.state
-    if not _update(session, row, values, *where):
+    if not _update(session, row, values, sources(EDGES[table], to)):
         return False
     for name, value in values.items():
         set_committed_value(row, name, value)
@@ -168,10 +166,7 @@ def explain(session: Session, explanations: Sequence[Explanation]) -> None:
 
 def say(session: Session, row: Lease | Node, message: str) -> bool:
     """Set the reason for a lease's or node's state; False if that was known or it moved on."""
-    table = type(row)
-    if row.reason == message or not _update(
-        session, row, {"reason": message}, table.state == row.state
-    ):
+    if row.reason == message or not _update(session, row, {"reason": message}, [row.state]):
         return False
     set_committed_value(row, "reason", message)
     return True
@@ -203,21 +198,29 @@ def note(
 
 
 def _update(
-    session: Session,
-    row: Stateful,
-    values: Mapping[str, object],
-    *where: ColumnElement[bool],
+    session: Session, row: Stateful, values: Mapping[str, object], states: Iterable[StrEnum]
 ) -> bool:
-    table = type(row)
+    """Set `values` if the row is in one of `states`, and of the epoch that it was read with."""
     session.flush()
-    result = session.execute(
-        update(table)
-        .where(table.id == row.id, *where)
-        .values(**values)
-        .execution_options(synchronize_session=False)
-    )
+    terms: dict[str, object] = {"of_row": row.id, "of_states": list(states)}
+    if isinstance(row, Job | Attempt):
+        terms["of_epoch"] = row.epoch
+    new = {f"new_{name}": value for name, value in values.items()}
+    result = session.execute(_change(type(row), tuple(values)), terms | new)
     assert isinstance(result, CursorResult)
     return result.rowcount == 1
+
+
+@lru_cache(maxsize=256)
+def _change(table: type[Stateful], names: Sequence[str]) -> Update:
+    """Return the UPDATE of these columns. Cached: to build it takes longer than to send it."""
+    query = update(table).where(
+        table.id == bindparam("of_row"), table.state.in_(bindparam("of_states", expanding=True))
+    )
+    if issubclass(table, Job | Attempt):
+        query = query.where(table.epoch == bindparam("of_epoch"))
+    changed = query.values({name: bindparam(f"new_{name}") for name in names})
+    return changed.execution_options(synchronize_session=False)
 
 
 def _append(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import func, select, text
+from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -27,6 +27,13 @@ NAME = "scheduler"
 MARGIN_S = 1.0
 LOCK_TIMEOUT = "2s"  # a stopped leader may hold the row: then nobody can become leader now
 IDLE_TIMEOUT = "10s"  # after which the server ends the transaction of such a leader
+
+# Built once: every transaction that decides asks it.
+OURS = (
+    select(LeadershipRow.term)
+    .where(LeadershipRow.name == NAME, LeadershipRow.term == bindparam("term"))
+    .with_for_update(read=True)
+)
 
 log = structlog.get_logger()
 
@@ -119,11 +126,7 @@ class LeadershipClaim:
             session.execute(
                 text(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}'")
             )
-        ours = session.scalar(
-            select(LeadershipRow.term)
-            .where(LeadershipRow.name == NAME, LeadershipRow.term == self.term)
-            .with_for_update(read=True)
-        )
+        ours = session.scalar(OURS, {"term": self.term})
         if ours is None or self._monotonic() >= self._trusted_until:
             self._step_down()
             raise LeadershipLost

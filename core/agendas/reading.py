@@ -58,6 +58,8 @@ def read_agendas(
     session: Session, rows: Sequence[tuple[Agenda, Lease, NodeClass]], *, now: datetime
 ) -> list[AgendaSnapshot]:
     """Return the agendas as they stand now, each with its lease and the class of its node."""
+    if not rows:
+        return []
     jobs = jobs_in_order(session, AgendaJob.agenda_id, [agenda.id for agenda, _, _ in rows])
     items = _items(session, [job for of in jobs.values() for job in of], now=now)
     return [

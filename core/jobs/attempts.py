@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from core.base.ids import IdKind, new_id
@@ -48,6 +48,24 @@ QUEUED_AGAIN = "Queued again. "
 END_OF_WORKBENCH = (Outcome.LEASE_ENDED, Outcome.TIME_LIMIT)  # nobody would sit there
 BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, third such failure
 
+# Built once: to build a query takes longer than to ask it.
+LIVE_OF = select(Attempt).where(
+    Attempt.job_id == bindparam("job_id"),
+    Attempt.epoch == bindparam("epoch"),
+    Attempt.state.in_(LIVE_ATTEMPT),
+)
+PARTS_OF = (
+    select(AttemptPart)
+    .where(AttemptPart.attempt_id == bindparam("attempt_id"))
+    .order_by(AttemptPart.position)
+)
+NEWEST_CHECKPOINT = (
+    select(Checkpoint)
+    .where(Checkpoint.job_id == bindparam("job_id"), Checkpoint.deleted_at.is_(None))
+    .order_by(Checkpoint.step.desc(), Checkpoint.epoch.desc())
+    .limit(1)
+)
+
 
 @dataclass(frozen=True)
 class NodeAssignment:
@@ -60,20 +78,12 @@ class NodeAssignment:
 
 def live_attempt(session: Session, job: Job) -> Attempt | None:
     """Return the attempt of this job that has not exited, if any."""
-    return session.scalars(
-        select(Attempt).where(
-            Attempt.job_id == job.id, Attempt.epoch == job.epoch, Attempt.state.in_(LIVE_ATTEMPT)
-        )
-    ).first()
+    return session.scalars(LIVE_OF, {"job_id": job.id, "epoch": job.epoch}).first()
 
 
 def parts_of(session: Session, attempt: Attempt) -> Sequence[AttemptPart]:
     """Return the attempt's part on each of its nodes, the first node first."""
-    return session.scalars(
-        select(AttemptPart)
-        .where(AttemptPart.attempt_id == attempt.id)
-        .order_by(AttemptPart.position)
-    ).all()
+    return session.scalars(PARTS_OF, {"attempt_id": attempt.id}).all()
 
 
 def node_names(session: Session, attempt: Attempt) -> Sequence[str]:
@@ -89,12 +99,7 @@ def node_names(session: Session, attempt: Attempt) -> Sequence[str]:
 def newest_checkpoint(session: Session, job_id: str) -> Checkpoint | None:
     """Return the checkpoint to resume from: the furthest step, of the newest attempt that reached
     it."""
-    return session.scalars(
-        select(Checkpoint)
-        .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
-        .order_by(Checkpoint.step.desc(), Checkpoint.epoch.desc())
-        .limit(1)
-    ).first()
+    return session.scalars(NEWEST_CHECKPOINT, {"job_id": job_id}).first()
 
 
 def assign(

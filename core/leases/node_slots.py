@@ -7,13 +7,33 @@ begins. Everybody locks the node first; the compare-and-set alone would do.
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import CursorResult, select, update
+from sqlalchemy import CursorResult, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from core.tables.kinds import SlotState
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeSlot
 from core.wire.messages import Gpu
+
+# Built once: to build a query takes longer than to ask it.
+LOCK = select(Node.id).where(Node.id == bindparam("node_id")).with_for_update(key_share=True)
+ROWS_OF = (
+    select(NodeSlot)
+    .where(NodeSlot.node_id == bindparam("node_id"))
+    .order_by(NodeSlot.slot)
+    .execution_options(populate_existing=True)
+)
+READY_OF = select(NodeSlot.slot).where(
+    NodeSlot.lease_id == bindparam("lease_id"),
+    NodeSlot.node_id == bindparam("node_id"),
+    NodeSlot.state == SlotState.READY,
+)
+HELD_BY = (
+    select(NodeSlot.slot)
+    .where(NodeSlot.lease_id == bindparam("lease_id"))
+    .order_by(NodeSlot.node_id, NodeSlot.slot)
+    .with_for_update()
+)
 
 
 class Linked(NamedTuple):
@@ -73,20 +93,13 @@ def fit_out(session: Session, node: Node, gpus: Sequence[Gpu] = ()) -> None:
 
 def rows_of(session: Session, node_id: str) -> Sequence[NodeSlot]:
     """Return the slots of a node, in order."""
-    query = select(NodeSlot).where(NodeSlot.node_id == node_id).order_by(NodeSlot.slot)
-    return session.scalars(query.execution_options(populate_existing=True)).all()
+    return session.scalars(ROWS_OF, {"node_id": node_id}).all()
 
 
 def lease_slots(session: Session, lease: Lease) -> frozenset[int]:
     """Return the slots that a lease has on its node and on which jobs may start now."""
-    rows = session.scalars(
-        select(NodeSlot.slot).where(
-            NodeSlot.lease_id == lease.id,
-            NodeSlot.node_id == lease.node_id,
-            NodeSlot.state == SlotState.READY,
-        )
-    )
-    return frozenset(rows)
+    whose = {"lease_id": lease.id, "node_id": lease.node_id}
+    return frozenset(session.scalars(READY_OF, whose))
 
 
 def is_clean(session: Session, lease: Lease) -> bool:
@@ -172,8 +185,7 @@ def pass_on(session: Session, lease: Lease, to: Lease) -> None:
 
 def release(session: Session, lease: Lease, *, dirty: bool = False) -> None:
     """Free the slots of a lease. Nobody gets `dirty` ones until their node calls them clean."""
-    held = select(NodeSlot.slot).where(NodeSlot.lease_id == lease.id)
-    session.execute(held.order_by(NodeSlot.node_id, NodeSlot.slot).with_for_update()).all()
+    session.execute(HELD_BY, {"lease_id": lease.id}).all()
     if dirty:
         node = session.get_one(Node, lease.node_id)
         rows = rows_of(session, node.id)
@@ -187,7 +199,7 @@ def set_dirty(session: Session, node: Node, dirty: Collection[int]) -> bool:
 
     Return True if a slot has become ready. The node is locked.
     """
-    session.execute(select(Node.id).where(Node.id == node.id).with_for_update(key_share=True)).all()
+    session.execute(LOCK, {"node_id": node.id}).all()
     has_cleared = False
     for row in rows_of(session, node.id):
         if row.state is not SlotState.QUARANTINED:

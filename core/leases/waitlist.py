@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import CursorResult, func, select, true, update
+from sqlalchemy import CursorResult, bindparam, func, select, true, update
 from sqlalchemy.orm import Session
 
 from core.base.ids import IdKind, new_id
@@ -37,6 +37,21 @@ STARTS = 40  # so many skipped starts cost as much as judging a block
 PERSON = 50  # reading one person's facts costs as much as judging so many blocks
 REBOOK_WITHIN = timedelta(days=7)  # after a fault has taken a lease
 IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
+
+# Built once: the scheduler asks these every few seconds.
+WAITING = select(Wait).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
+ANY_LIVE = select(Wait.id).where(Wait.state.in_((WaitState.WAITING, WaitState.OFFERED))).limit(1)
+OVERDUE = (
+    select(Offer.id)
+    .where(Offer.state == OfferState.OPEN, Offer.expires_at <= bindparam("now"))
+    .order_by(Offer.id)
+)
+CLOSE = (
+    update(Wait)
+    .where(Wait.state == WaitState.WAITING, Wait.last_start < bindparam("now"))
+    .values(state=WaitState.OVER, reason="No block became free in time.")
+    .execution_options(synchronize_session=False)
+)
 
 
 @dataclass(frozen=True)
@@ -118,9 +133,7 @@ def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
 
 def in_line(session: Session) -> Sequence[Wait]:
     """Return the entries that wait, the next to be served first."""
-    return session.scalars(
-        select(Wait).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
-    ).all()
+    return session.scalars(WAITING).all()
 
 
 def places(session: Session) -> dict[str, int]:
@@ -482,26 +495,19 @@ def leave(session: Session, wait: Wait, *, now: datetime) -> None:
 
 def overdue_offers(session: Session, now: datetime) -> list[str]:
     """Return the ids of the open offers whose time is over."""
-    query = select(Offer.id).where(Offer.state == OfferState.OPEN, Offer.expires_at <= now)
-    return list(session.scalars(query.order_by(Offer.id)))
+    return list(session.scalars(OVERDUE, {"now": now}))
 
 
 def close_hopeless(session: Session, now: datetime) -> int:
     """Close the entries whose last possible start has passed; return their number."""
-    changed = session.execute(
-        update(Wait)
-        .where(Wait.state == WaitState.WAITING, Wait.last_start < now)
-        .values(state=WaitState.OVER, reason="No block became free in time.")
-        .execution_options(synchronize_session=False)
-    )
+    changed = session.execute(CLOSE, {"now": now})
     assert isinstance(changed, CursorResult)
     return changed.rowcount
 
 
 def anything_to_do(session: Session) -> bool:
     """Return True if an entry waits or has an open offer."""
-    live = (WaitState.WAITING, WaitState.OFFERED)
-    return session.scalar(select(Wait.id).where(Wait.state.in_(live)).limit(1)) is not None
+    return session.scalar(ANY_LIVE) is not None
 
 
 def _expired(session: Session, wait: Wait) -> int:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Protocol
 
 import structlog
-from sqlalchemy import case, func, select
+from sqlalchemy import bindparam, case, func, select
 from sqlalchemy.orm import Session
 
 from core.base.errors import HourTaken
@@ -34,6 +34,29 @@ from core.tables.people import Grant, Membership
 ROUND = 3000  # blocks judged in one round: some 0.3 s
 SHARE = 600  # blocks of one entry, so that a few entries with many starts do not delay the others
 Span = tuple[datetime, datetime]
+
+HELD = select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end).where(
+    Occupancy.live, Occupancy.hold_end > bindparam("now")
+)
+PLACES = select(Node.id, Node.class_name).where(Node.state.in_(BOOKABLE))
+LEASES_OF = (
+    select(
+        Lease.user_id,
+        func.sum(case((Lease.state.in_(LIVE_LEASE), 1), else_=0)),
+        func.sum(case((Lease.counts, 1), else_=0)),
+    )
+    .where(Lease.user_id.in_(bindparam("user_ids", expanding=True)))
+    .group_by(Lease.user_id)
+)
+OFFERS = (
+    select(Offer.user_id, func.count())
+    .where(Offer.state == OfferState.OPEN)
+    .group_by(Offer.user_id)
+)
+GRANTS = select(Grant.user_id, func.count(), func.count(Grant.revoked_at)).group_by(Grant.user_id)
+LABS = select(Membership.user_id, func.count(), func.min(Membership.lab_id)).group_by(
+    Membership.user_id
+)
 
 log = structlog.get_logger()
 
@@ -158,14 +181,10 @@ def _hold(
 
 def _places(session: Session, now: datetime) -> dict[str, BookableNode]:
     held: dict[str, set[Span]] = defaultdict(set)
-    rows = session.execute(
-        select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end).where(
-            Occupancy.live, Occupancy.hold_end > now
-        )
-    )
+    rows = session.execute(HELD, {"now": now})
     for node_id, start, end in rows:
         held[node_id].add((start, end))
-    nodes = session.execute(select(Node.id, Node.class_name).where(Node.state.in_(BOOKABLE)))
+    nodes = session.execute(PLACES)
     return {node_id: BookableNode(name, frozenset(held[node_id])) for node_id, name in nodes}
 
 
@@ -192,21 +211,9 @@ def _what_people_have(session: Session, user_ids: set[str]) -> dict[str, Hashabl
     the user gets an exception or joins a lab.
     """
     found: dict[str, list[Hashable]] = {user_id: [] for user_id in user_ids}
-    live = case((Lease.state.in_(LIVE_LEASE), 1), else_=0)
-    counting = case((Lease.counts, 1), else_=0)
-    for query in (
-        select(Lease.user_id, func.sum(live), func.sum(counting))
-        .where(Lease.user_id.in_(user_ids))
-        .group_by(Lease.user_id),
-        select(Offer.user_id, func.count())
-        .where(Offer.state == OfferState.OPEN)
-        .group_by(Offer.user_id),
-        select(Grant.user_id, func.count(), func.count(Grant.revoked_at)).group_by(Grant.user_id),
-        select(Membership.user_id, func.count(), func.min(Membership.lab_id)).group_by(
-            Membership.user_id
-        ),
-    ):
-        for user_id, *numbers in session.execute(query):
+    everybody = {"user_ids": sorted(user_ids)}
+    for query, values in ((LEASES_OF, everybody), (OFFERS, {}), (GRANTS, {}), (LABS, {})):
+        for user_id, *numbers in session.execute(query, values):
             if user_id in found:
                 found[user_id].append(tuple(numbers))
     return {user_id: tuple(numbers) for user_id, numbers in found.items()}

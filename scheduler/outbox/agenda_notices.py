@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import or_, select
+from sqlalchemy import bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from core.agendas.news import AgendaNews, news
@@ -20,6 +20,25 @@ from scheduler.leases.offers import Leader
 
 KINDS = (NoticeKind.AGENDA_LATE, NoticeKind.AGENDA_CUT)
 LOOKED_BACK = timedelta(days=1)  # to find jobs that were cut while no scheduler ran
+
+LEFT = Job.state.in_((*WAITING_JOB, *LIVE_JOB))
+CUT = (Job.state == JobState.FAILED) & (Job.reason_code == Outcome.TIME_LIMIT)
+AGENDAS_OF = select(AgendaJob.agenda_id).join(Job, Job.id == AgendaJob.job_id)
+UNDER_WAY = (  # built once: the scheduler asks it every few seconds
+    select(Agenda, Lease, NodeClass)
+    .join(Lease, Lease.id == Agenda.lease_id)
+    .join(Node, Node.id == Lease.node_id)
+    .join(NodeClass, NodeClass.name == Node.class_name)
+    .where(
+        Lease.state != LeaseState.CANCELLED,
+        Lease.hold_start <= bindparam("now"),
+        or_(
+            Agenda.id.in_(AGENDAS_OF.where(LEFT)),
+            (Lease.hold_end > bindparam("since")) & Agenda.id.in_(AGENDAS_OF.where(CUT)),
+        ),
+    )
+    .order_by(Agenda.id)
+)
 
 log = structlog.get_logger()
 
@@ -44,24 +63,7 @@ def serve(database: Database, leader: Leader, now: datetime) -> int:
 def _under_way(session: Session, now: datetime) -> list[AgendaSnapshot]:
     """Return the agendas whose lease has begun and that have unfinished jobs, or a job that failed
     at its time limit and a lease that did not end more than LOOKED_BACK ago."""
-    left = Job.state.in_((*WAITING_JOB, *LIVE_JOB))
-    cut = (Job.state == JobState.FAILED) & (Job.reason_code == Outcome.TIME_LIMIT)
-    ids = select(AgendaJob.agenda_id).join(Job, Job.id == AgendaJob.job_id)
-    rows = session.execute(
-        select(Agenda, Lease, NodeClass)
-        .join(Lease, Lease.id == Agenda.lease_id)
-        .join(Node, Node.id == Lease.node_id)
-        .join(NodeClass, NodeClass.name == Node.class_name)
-        .where(
-            Lease.state != LeaseState.CANCELLED,
-            Lease.hold_start <= now,
-            or_(
-                Agenda.id.in_(ids.where(left)),
-                (Lease.hold_end > now - LOOKED_BACK) & Agenda.id.in_(ids.where(cut)),
-            ),
-        )
-        .order_by(Agenda.id)
-    )
+    rows = session.execute(UNDER_WAY, {"now": now, "since": now - LOOKED_BACK})
     return read_agendas(session, [(agenda, lease, of) for agenda, lease, of in rows], now=now)
 
 

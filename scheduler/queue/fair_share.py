@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from core.states import LeaseState, NodeState
@@ -25,6 +25,31 @@ HALF_LIFE = timedelta(days=7)
 HORIZON = 6 * HALF_LIFE  # older use counts less than a sixtieth
 KEPT_FOR = timedelta(minutes=5)  # six weeks of leases are too many to read every second
 MEAN_LIFE_H = HALF_LIFE.total_seconds() / 3600 / math.log(2)
+
+CLASSES = select(NodeClass.name, NodeClass.hardware)
+NODES = (
+    select(Node.class_name, func.count())
+    .where(Node.state != NodeState.RETIRED)
+    .group_by(Node.class_name)
+)
+MEMBERS = select(Membership.user_id, Membership.lab_id)
+LEASES = (
+    select(
+        Lease.user_id,
+        Lease.lab_id,
+        Lease.hold_start,
+        Lease.hold_end,
+        Lease.ended_at,
+        func.coalesce(Lease.num_slots, Node.slots),
+    )
+    .join(Node, Node.id == Lease.node_id)
+    .where(
+        Lease.state != LeaseState.CANCELLED,
+        Lease.hold_start < bindparam("now"),
+        Lease.hold_end > bindparam("since"),
+    )
+)
+WEIGHTS = select(Lab.id, Lab.weight)
 
 
 @dataclass(frozen=True)
@@ -94,37 +119,18 @@ def read_standings(session: Session, now: datetime) -> dict[str, UserShare]:
     """Map user id -> standing, from the leases since `now` - HORIZON and the labs of today."""
     hardware = {
         name: float(Hardware.model_validate(document).slots)
-        for name, document in session.execute(select(NodeClass.name, NodeClass.hardware))
+        for name, document in session.execute(CLASSES)
     }
-    counts = session.execute(
-        select(Node.class_name, func.count())
-        .where(Node.state != NodeState.RETIRED)
-        .group_by(Node.class_name)
-    )
+    counts = session.execute(NODES)
     slots = sum(hardware[class_name] * count for class_name, count in counts)
-    members = session.execute(select(Membership.user_id, Membership.lab_id))
+    members = session.execute(MEMBERS)
     used: dict[tuple[str, str | None], float] = {(user, lab): 0.0 for user, lab in members}
     mine = {user: lab for user, lab in used}
-    leases = session.execute(
-        select(
-            Lease.user_id,
-            Lease.lab_id,
-            Lease.hold_start,
-            Lease.hold_end,
-            Lease.ended_at,
-            func.coalesce(Lease.num_slots, Node.slots),
-        )
-        .join(Node, Node.id == Lease.node_id)
-        .where(
-            Lease.state != LeaseState.CANCELLED,
-            Lease.hold_start < now,
-            Lease.hold_end > now - HORIZON,
-        )
-    )
+    leases = session.execute(LEASES, {"now": now, "since": now - HORIZON})
     for user, lab, start, hold_end, ended_at, num_slots in leases:
         key = (user, lab or mine.get(user))
         hours = decayed_h(start, min(hold_end, ended_at or hold_end), now)
         used[key] = used.get(key, 0.0) + hours * num_slots
     accounts = [Account(user, lab, slot_h) for (user, lab), slot_h in used.items()]
-    weights = {lab: weight for lab, weight in session.execute(select(Lab.id, Lab.weight))}
+    weights = {lab: weight for lab, weight in session.execute(WEIGHTS)}
     return standings(accounts, slots=slots, lab_weights=weights)
