@@ -253,7 +253,7 @@ def walk(template: Path, seed: int, steps: int) -> Town:
             if number % SETTLED_EVERY == SETTLED_EVERY - 1:
                 town.settle()
         town.settle()
-        town.no_hour_of_a_node_is_charged_twice(since=town.started)
+        town.check_history()
     except BaseException as error:
         error.add_note(f"walk({seed=}, {steps=}), at step {number}")
         raise

@@ -10,13 +10,13 @@ import re
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import select
+from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.orm import Session
 
 from api.leases import booking
@@ -48,7 +48,15 @@ from core.states import (
     Sharing,
 )
 from core.tables.jobs import Attempt, AttemptPart, Job
-from core.tables.kinds import AppointmentKind, LeaseKind, OfferState, Role, Scope, WaitState
+from core.tables.kinds import (
+    AppointmentKind,
+    LeaseKind,
+    OfferState,
+    Role,
+    Scope,
+    SlotState,
+    WaitState,
+)
 from core.tables.leases import Appointment, Lease, Offer, Wait
 from core.tables.nodes import Node, NodeSlot
 from core.tables.policies import AppliedPolicy
@@ -56,7 +64,7 @@ from core.transitions import advance
 from core.wire.messages import (
     ExitRecord,
 )
-from tests.core.holds import OVERBOOKED, SLOTS_WRONG
+from tests.core.holds import OVERBOOKED, OVERBOOKED_SINCE, SLOTS_WRONG
 from tests.scheduler.world import CPU2, CPU8, NOON, World
 
 # Thousands of commits, and what survives a power cut is not the question here.
@@ -96,6 +104,96 @@ PARTS = POLICY.replace(
 )
 PARTS = PARTS.replace("[n-2, n-3], hours", "[n-2, n-3], gpus: [1, 2, 4, 8], hours")
 """The same, and sells parts of the nodes."""
+WHOLE_EVERY = 50  # checks: in between only what may have changed is looked at
+NOT_OVER = tuple(state for state in JobState if state not in TERMINAL_JOB)
+IN_LINE = (WaitState.WAITING, WaitState.OFFERED)
+
+# Built once, and mostly asked for columns: to build a query takes longer than to ask it.
+JOBS_LEFT = select(Job.id, Job.state, Job.epoch, Job.user_id, Job.reason).where(
+    Job.state.in_(NOT_OVER)
+)
+LEASES_LEFT = select(Lease.id).where(Lease.state.in_(LIVE_LEASE))
+WAITS_LEFT = select(Wait.id).where(Wait.state.in_(IN_LINE))
+SENTENCES = {
+    Job: select(Job.id, Job.reason).where(Job.state.in_(NOT_OVER)),
+    Lease: select(Lease.id, Lease.reason).where(Lease.state.in_(LIVE_LEASE)),
+    Wait: select(Wait.id, Wait.reason).where(Wait.state.in_(IN_LINE)),
+    Node: select(Node.id, Node.reason),
+}
+"""What the rows say that are not over."""
+SENTENCES_OF = {
+    table: select(table.reason).where(table.id.in_(bindparam("ids", expanding=True)))
+    for table in (Job, Lease, Wait)
+}
+EVER_SAID = tuple(select(table.reason) for table in SENTENCES)
+ON_THE_NODES = (
+    select(Attempt, AttemptPart, Job, Lease)
+    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+    .join(Job, Job.id == Attempt.job_id)
+    .join(Lease, Lease.id == AttemptPart.lease_id)
+    .where(Attempt.state.in_(LIVE_ATTEMPT))
+    .order_by(Attempt.assigned_at, Attempt.id, AttemptPart.position)
+)
+GUESTS = (
+    select(AttemptPart.attempt_id, AttemptPart.node_id, Lease)
+    .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+    .join(Job, Job.id == Attempt.job_id)
+    .join(Lease, Lease.id == AttemptPart.lease_id)
+    .where(
+        Attempt.state.in_(LIVE_ATTEMPT),
+        AttemptPart.ended_at.is_(None),
+        Job.user_id != Lease.user_id,
+    )
+)
+SLOTS_HELD = select(NodeSlot.lease_id, NodeSlot.node_id, NodeSlot.slot).where(
+    NodeSlot.lease_id.is_not(None)
+)
+LIVE_PARTS = (
+    select(AttemptPart.node_id, AttemptPart.slots, Job.user_id)
+    .add_columns(AttemptPart.lease_id, Lease.state, Lease.node_id.label("lease_on"))
+    .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+    .join(Job, Job.id == Attempt.job_id)
+    .join(Lease, Lease.id == AttemptPart.lease_id)
+    .where(Attempt.state.in_(LIVE_ATTEMPT), AttemptPart.ended_at.is_(None))
+)
+SLOTS_OF_ACTIVE = (
+    select(Lease.id, Lease.node_id, NodeSlot.slot)
+    .join(NodeSlot, NodeSlot.lease_id == Lease.id)
+    .where(Lease.state == LeaseState.ACTIVE)
+)
+CHARGED = (
+    select(Lease.node_id, Lease.num_slots, Lease.hold_start, Lease.hold_end, Lease.charged_end)
+    .where(
+        Lease.counts,
+        Lease.kind == LeaseKind.BOOKED,
+        Lease.booked_node_id.is_(None),
+        Lease.hold_end > bindparam("since"),
+    )
+    .order_by(Lease.node_id, Lease.hold_start)
+)
+TO_HAPPEN = (
+    select(Appointment.kind, Appointment.generation, Appointment.due_at)
+    .add_columns(Lease.state, Lease.generation.label("lease_generation"), Lease.hold_end)
+    .join(Lease, Lease.id == Appointment.lease_id)
+    .where(Appointment.state.in_(appointments.OPEN))
+)
+LIVE_ATTEMPTS = (
+    select(Attempt.job_id, Attempt.epoch, Lease.user_id, Lease.kind)
+    .join(Lease, Lease.id == Attempt.lease_id)
+    .where(Attempt.state.in_(LIVE_ATTEMPT))
+)
+SLOTS_OF_JOBS = (
+    select(AttemptPart.node_id, Attempt.job_id, Attempt.epoch, AttemptPart.slots)
+    .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+    .where(Attempt.job_id.in_(bindparam("job_ids", expanding=True)))
+)
+TOLD = select(Job.reason_code, Job.reason, Job.predicted_start).where(Job.state == JobState.QUEUED)
+HOPELESS = select(Wait.id).where(
+    Wait.state == WaitState.WAITING, Wait.last_start < bindparam("soon")
+)
+OVERDUE = select(Offer.id).where(
+    Offer.state == OfferState.OPEN, Offer.expires_at < bindparam("soon")
+)
 
 
 @dataclass
@@ -137,6 +235,11 @@ class Town:
         self.in_parts = in_parts
         self.slots_were: dict[str, tuple[str, frozenset[int]]] = {}
         """By active lease its node and slots at the last check."""
+        self.needs: dict[str, tuple[int, int]] = {}
+        """By job its nodes, and its ranks on each."""
+        self.checks = 0
+        self.spoke: dict[type[Job | Lease | Wait | Node], set[str]] = defaultdict(set)
+        """By table the rows that were not over at the last check."""
         policy = PARTS if in_parts else POLICY
         with self.database.write() as session:
             session.add(
@@ -183,11 +286,11 @@ class Town:
                 together = self.live_together(row)
         if nodes > 1 and together and len(together) != nodes:
             together = []
-        self.jobs.append(
-            self.world.job(
-                wall=wall, ranks=ranks, user=user, lease=lease, nodes=nodes, leases=together
-            )
+        job_id = self.world.job(
+            wall=wall, ranks=ranks, user=user, lease=lease, nodes=nodes, leases=together
         )
+        self.jobs.append(job_id)
+        self.needs[job_id] = (nodes, ranks)
         self.tick(4)
 
     def live_together(self, row: Lease) -> list[str]:
@@ -451,8 +554,7 @@ class Town:
                 if deadline <= self.world.now:
                     del fake.running[key]
                     fake.exits[key] = Outcome.LEASE_ENDED
-            if fake.connected:
-                self.heartbeat(fake)
+        self.heartbeats()
         guests = self.guests()
         for job_id in self.world.cycle():
             self.was_right_to_start(job_id)
@@ -462,70 +564,73 @@ class Town:
     def guests(self) -> dict[tuple[str, str], Lease]:
         """By attempt and node the lease of somebody else that it runs in."""
         with self.database.read() as session:
-            rows = session.execute(
-                select(AttemptPart.attempt_id, AttemptPart.node_id, Lease)
-                .join(Attempt, Attempt.id == AttemptPart.attempt_id)
-                .join(Job, Job.id == Attempt.job_id)
-                .join(Lease, Lease.id == AttemptPart.lease_id)
-                .where(
-                    Attempt.state.in_(LIVE_ATTEMPT),
-                    AttemptPart.ended_at.is_(None),
-                    Job.user_id != Lease.user_id,
-                )
-            ).all()
+            rows = session.execute(GUESTS).all()
         return {(attempt_id, node_id): lease for attempt_id, node_id, lease in rows}
 
-    def heartbeat(self, fake: FakeNode) -> None:
+    def heartbeats(self) -> None:
+        """One exchange of each node that is heard, one after another."""
+        heard = [fake for fake in self.fakes.values() if fake.connected]
+        with self.database.write() as session:
+            nodes = {node.id: node for node in session.scalars(select(Node))}
+            live = defaultdict(list)
+            parts = defaultdict(list)
+            for attempt, part, job, lease in session.execute(ON_THE_NODES):
+                live[part.node_id].append((attempt, part, job, lease))
+                parts[attempt.id].append(part)
+            for fake in heard:
+                self.heartbeat(session, fake, nodes[fake.id], live[fake.id], parts)
+
+    def heartbeat(
+        self,
+        session: Session,
+        fake: FakeNode,
+        node: Node,
+        here: Sequence[tuple[Attempt, AttemptPart, Job, Lease]],
+        parts: Mapping[str, Sequence[AttemptPart]],
+    ) -> None:
         """What `api.nodes.heartbeat` and the agent make of one exchange."""
         now, boot_id = self.world.now, f"boot-{fake.boot}"
-        with self.database.write() as session:
-            node = session.get_one(Node, fake.id)
-            live = {
-                (attempt.job_id, attempt.epoch): (attempt, part)
-                for attempt, part in session.execute(
-                    select(Attempt, AttemptPart)
-                    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
-                    .where(
-                        AttemptPart.node_id == fake.id,
-                        AttemptPart.ended_at.is_(None),
-                        Attempt.state.in_(LIVE_ATTEMPT),
-                    )
-                )
-            }
-            for key, outcome in list(fake.exits.items()):
-                if key in live:
-                    self.exit(session, *live.pop(key), outcome, boot_id)
-            fake.exits.clear()
-            strays = {key: self.slots_of(session, fake, key) for key in fake.running.keys() - live}
-            left_on = frozenset(range(node.slots)) if fake.leaks else frozenset()
-            dirty = left_on.union(*strays.values())
+        live = {
+            (attempt.job_id, attempt.epoch): (attempt, part, job)
+            for attempt, part, job, _ in here
+            if attempt.state in LIVE_ATTEMPT and part.ended_at is None
+        }
+        for key, outcome in fake.exits.items():
+            if key in live:
+                attempt, part, _ = live.pop(key)
+                self.exit(session, attempt, part, outcome, boot_id)
+        fake.exits.clear()
+        strays = {key: self.slots_of(session, fake, key) for key in fake.running.keys() - live}
+        left_on = frozenset(range(node.slots)) if fake.leaks else frozenset()
+        dirty = left_on.union(*strays.values())
+        if dirty or not node.clean:
             node_slots.set_dirty(session, node, dirty)
-            for key, (attempt, part) in live.items():
-                if attempt.state is AttemptState.STOPPING:
-                    if key in fake.running:
-                        del fake.running[key]
-                    reason = attempt.stop_reason or Outcome.PREEMPTED
-                    self.exit(session, attempt, part, reason, boot_id)
-                elif key in fake.running:
-                    part.missing_since = None
-                    part.phase = Phase.RUNNING
-                    fake.running[key] = self.deadline(session, attempt)
-                    job = session.get_one(Job, attempt.job_id)
+        for key, (attempt, part, job) in live.items():
+            each = parts[attempt.id]
+            if attempt.state is AttemptState.STOPPING:
+                if key in fake.running:
+                    del fake.running[key]
+                reason = attempt.stop_reason or Outcome.PREEMPTED
+                self.exit(session, attempt, part, reason, boot_id)
+            elif key in fake.running:
+                part.missing_since = None
+                part.phase = Phase.RUNNING
+                fake.running[key] = self.deadline(session, each)
+                if attempt.state is AttemptState.STARTING:
                     attempts.run(session, job, attempt, now=now, actor="node")
-                elif attempt.state is AttemptState.ASSIGNED or part.phase is Phase.READY:
-                    here = frozenset(part.slots)
-                    others = strays.values()
-                    assert all(here.isdisjoint(slots) for slots in others), "others run there"
-                    part.boot_id = boot_id
-                    if self.may_start(session, attempt, part):
-                        part.phase = Phase.STARTING
-                        fake.running[key] = self.deadline(session, attempt)
-                else:
-                    part.missing_since = part.missing_since or now
-            for key in strays:  # it takes until after this exchange to stop them
-                del fake.running[key]
-            node.last_seen_at, node.boot_id = now, boot_id
-            fake.said_dirty, fake.heard_at = dirty, now
+            elif attempt.state is AttemptState.ASSIGNED or part.phase is Phase.READY:
+                on = frozenset(part.slots)
+                assert all(on.isdisjoint(slots) for slots in strays.values()), "others run there"
+                part.boot_id = boot_id
+                if self.may_start(session, attempt, part, each):
+                    part.phase = Phase.STARTING
+                    fake.running[key] = self.deadline(session, each)
+            else:
+                part.missing_since = part.missing_since or now
+        for key in strays:  # it takes until after this exchange to stop them
+            del fake.running[key]
+        node.last_seen_at, node.boot_id = now, boot_id
+        fake.said_dirty, fake.heard_at = dirty, now
 
     def slots_of(self, session: Session, fake: FakeNode, key: tuple[str, int]) -> frozenset[int]:
         """The slots on which an attempt runs on a node."""
@@ -537,10 +642,15 @@ class Town:
         ).one()
         return frozenset(part.slots)
 
-    def may_start(self, session: Session, attempt: Attempt, part: AttemptPart) -> bool:
+    def may_start(
+        self,
+        session: Session,
+        attempt: Attempt,
+        part: AttemptPart,
+        parts: Sequence[AttemptPart],
+    ) -> bool:
         """Whether a node starts its ranks: of several when all are ready."""
         now = self.world.now
-        parts = attempts.parts_of(session, attempt)
         part.phase = part.phase or Phase.READY
         if attempt.state is AttemptState.ASSIGNED and all(each.phase for each in parts):
             attempts.start(session, attempt, now=now, actor="node")
@@ -548,10 +658,10 @@ class Town:
             attempt.prepared_at = now
         return attempt.prepared_at is not None
 
-    def deadline(self, session: Session, attempt: Attempt) -> datetime:
+    def deadline(self, session: Session, parts: Sequence[AttemptPart]) -> datetime:
         """When its shims kill it: as `api.nodes.orders` tells them."""
         ends = []
-        for part in attempts.parts_of(session, attempt):
+        for part in parts:
             lease = stopped_with(session, session.get_one(Lease, part.lease_id))
             ends.append(usable_end(lease.hold_end, lease.grace_s))
         return max(min(ends), self.world.now) + KILLED_AFTER
@@ -559,30 +669,36 @@ class Town:
     # ------------------------------------------------------------------------- what always holds
 
     def check(self) -> None:
-        """Everything that holds between any two things that happen."""
-        self.no_node_is_held_twice()
-        self.a_lease_keeps_its_slots()
-        self.no_hour_of_a_node_is_charged_twice(since=self.world.now - LATELY)
-        self.what_is_to_happen_belongs_to_the_lease_as_it_is()
-        self.a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch()
-        self.no_machine_runs_more_than_it_has_and_no_training_runs_twice()
-        self.no_sentence_names_anything_by_its_id()
-
-    def no_node_is_held_twice(self) -> None:
+        """Everything that holds between any two things that happen, of what may have changed; every
+        now and then of all there is."""
+        self.checks += 1
         with self.database.read() as session:
-            assert session.scalar(OVERBOOKED) == 0
-            assert session.scalar(SLOTS_WRONG) == 0
-            held = defaultdict(set)
-            for row in session.scalars(select(NodeSlot).where(NodeSlot.lease_id.is_not(None))):
-                held[row.lease_id, row.node_id].add(row.slot)
-            live = session.execute(
-                select(AttemptPart.node_id, AttemptPart.slots, Job.user_id)
-                .add_columns(AttemptPart.lease_id, Lease.state, Lease.node_id.label("lease_on"))
-                .join(Attempt, Attempt.id == AttemptPart.attempt_id)
-                .join(Job, Job.id == Attempt.job_id)
-                .join(Lease, Lease.id == AttemptPart.lease_id)
-                .where(Attempt.state.in_(LIVE_ATTEMPT), AttemptPart.ended_at.is_(None))
-            ).all()
+            asked = session.connection()
+            self.no_node_is_held_twice(asked)
+            self.a_lease_keeps_its_slots(asked)
+            self.no_hour_of_a_node_is_charged_twice(asked, since=self.world.now - LATELY)
+            self.what_is_to_happen_belongs_to_the_lease_as_it_is(asked)
+            self.a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch(asked)
+            self.no_machine_runs_more_than_it_has_and_no_training_runs_twice(asked)
+            self.no_sentence_names_anything_by_its_id(asked)
+            if self.checks % WHOLE_EVERY == 0:
+                self.never_was_anything_held_twice_or_named_by_its_id(asked)
+
+    def check_history(self) -> None:
+        """The same of all that has ever happened."""
+        self.check()
+        with self.database.read() as session:
+            asked = session.connection()
+            self.never_was_anything_held_twice_or_named_by_its_id(asked)
+            self.no_hour_of_a_node_is_charged_twice(asked, since=self.started)
+
+    def no_node_is_held_twice(self, asked: Connection) -> None:
+        assert asked.scalar(OVERBOOKED_SINCE, {"since": self.world.now - LATELY}) == 0
+        assert asked.scalar(SLOTS_WRONG) == 0
+        held = defaultdict(set)
+        for row in asked.execute(SLOTS_HELD):
+            held[row.lease_id, row.node_id].add(row.slot)
+        live = asked.execute(LIVE_PARTS).all()
         for part in live:
             if part.state is not LeaseState.ENDED and part.lease_on == part.node_id:
                 assert held[part.lease_id, part.node_id].issuperset(part.slots)
@@ -591,15 +707,10 @@ class Town:
         users = {(part.lease_id, part.user_id) for part in live}
         assert len(users) == len({part.lease_id for part in live}), "two users share a lease"
 
-    def a_lease_keeps_its_slots(self) -> None:
+    def a_lease_keeps_its_slots(self, asked: Connection) -> None:
         """Whatever happens to others, an active lease keeps its slots until it ends or moves."""
         found: dict[str, set[int]] = defaultdict(set)
-        with self.database.read() as session:
-            rows = session.execute(
-                select(Lease.id, Lease.node_id, NodeSlot.slot)
-                .join(NodeSlot, NodeSlot.lease_id == Lease.id)
-                .where(Lease.state == LeaseState.ACTIVE)
-            ).all()
+        rows = asked.execute(SLOTS_OF_ACTIVE).all()
         for row in rows:
             found[row.id].add(row.slot)
         now = {row.id: (row.node_id, frozenset(found[row.id])) for row in rows}
@@ -608,27 +719,27 @@ class Town:
             assert before[0] != node_id or before[1] == slots, (before, slots)
         self.slots_were = now
 
-    def no_sentence_names_anything_by_its_id(self) -> None:
-        with self.database.read() as session:
-            columns = (Job.reason, Lease.reason, Node.reason, Wait.reason)
-            said = [text for column in columns for text in session.scalars(select(column))]
+    def no_sentence_names_anything_by_its_id(self, asked: Connection) -> None:
+        """Of the rows that are not over, and of those that were not at the last check."""
+        said: list[str] = []
+        for table, query in SENTENCES.items():
+            found = {row_id: reason for row_id, reason in asked.execute(query)}
+            said += found.values()
+            over = self.spoke[table] - found.keys()
+            if over:
+                said += asked.scalars(SENTENCES_OF[table], {"ids": sorted(over)})
+            self.spoke[table] = set(found)
         assert not [text for text in said if ID_OF_SOMETHING.search(text)]
 
-    def no_hour_of_a_node_is_charged_twice(self, *, since: datetime) -> None:
+    def never_was_anything_held_twice_or_named_by_its_id(self, asked: Connection) -> None:
+        assert asked.scalar(OVERBOOKED) == 0
+        said = [text for query in EVER_SAID for text in asked.scalars(query)]
+        assert not [text for text in said if ID_OF_SOMETHING.search(text)]
+
+    def no_hour_of_a_node_is_charged_twice(self, asked: Connection, *, since: datetime) -> None:
         """Walk-ins are not charged here: who gave the hours back still is."""
-        with self.database.read() as session:
-            counted = session.scalars(
-                select(Lease)
-                .where(
-                    Lease.counts,
-                    Lease.kind == LeaseKind.BOOKED,
-                    Lease.booked_node_id.is_(None),
-                    Lease.hold_end > since,
-                )
-                .order_by(Lease.node_id, Lease.hold_start)
-            ).all()
         billed: dict[str, list[tuple[datetime, datetime, int]]] = defaultdict(list)
-        for lease in counted:
+        for lease in asked.execute(CHARGED, {"since": since}):
             slots = lease.num_slots or SLOTS[self.class_of[lease.node_id]]
             end = lease.charged_end or lease.hold_end
             billed[lease.node_id].append((lease.hold_start, end, slots))
@@ -637,31 +748,16 @@ class Town:
                 at_once = sum(slots for start, end, slots in spans if start <= moment < end)
                 assert at_once <= SLOTS[self.class_of[node_id]], (moment, spans)
 
-    def what_is_to_happen_belongs_to_the_lease_as_it_is(self) -> None:
-        with self.database.read() as session:
-            rows = session.execute(
-                select(Appointment, Lease)
-                .join(Lease, Lease.id == Appointment.lease_id)
-                .where(Appointment.state.in_(appointments.OPEN))
-            ).all()
-        for appointment, lease in rows:
-            assert appointment.generation == lease.generation
-            assert lease.state in LIVE_LEASE, (appointment.kind, lease.state)
-            if appointment.kind is AppointmentKind.END:
-                assert appointment.due_at == lease.hold_end
+    def what_is_to_happen_belongs_to_the_lease_as_it_is(self, asked: Connection) -> None:
+        for row in asked.execute(TO_HAPPEN):
+            assert row.generation == row.lease_generation
+            assert row.state in LIVE_LEASE, (row.kind, row.state)
+            if row.kind is AppointmentKind.END:
+                assert row.due_at == row.hold_end
 
-    def a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch(self) -> None:
-        with self.database.read() as session:
-            live = session.execute(
-                select(Attempt.job_id, Attempt.epoch, Lease.user_id, Lease.kind)
-                .join(Lease, Lease.id == Attempt.lease_id)
-                .where(Attempt.state.in_(LIVE_ATTEMPT))
-            ).all()
-            jobs = session.execute(
-                select(Job.id, Job.state, Job.epoch, Job.user_id, Job.reason).where(
-                    Job.state.not_in(TERMINAL_JOB)
-                )
-            ).all()
+    def a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch(self, asked: Connection) -> None:
+        live = asked.execute(LIVE_ATTEMPTS).all()
+        jobs = asked.execute(JOBS_LEFT).all()
         by_job = {attempt.job_id: attempt for attempt in live}
         assert len(by_job) == len(live)
         assert set(by_job) <= {job.id for job in jobs}, "an attempt outlives its job"
@@ -672,28 +768,21 @@ class Town:
                 of_the_owner = by_job[job.id].user_id == job.user_id
                 assert of_the_owner or by_job[job.id].kind is LeaseKind.BOOKED, "a guest's lease"
 
-    def no_machine_runs_more_than_it_has_and_no_training_runs_twice(self) -> None:
+    def no_machine_runs_more_than_it_has_and_no_training_runs_twice(
+        self, asked: Connection
+    ) -> None:
         where = Counter(key for fake in self.fakes.values() for key in fake.running)
         if not where:
             return
-        with self.database.read() as session:
-            rows = session.execute(
-                select(Job.id, Job.spec).where(Job.id.in_({key[0] for key in where}))
-            ).all()
-            parts = session.execute(
-                select(AttemptPart.node_id, Attempt.job_id, Attempt.epoch, AttemptPart.slots)
-                .join(Attempt, Attempt.id == AttemptPart.attempt_id)
-                .where(Attempt.job_id.in_({key[0] for key in where}))
-            ).all()
+        parts = asked.execute(SLOTS_OF_JOBS, {"job_ids": sorted({key[0] for key in where})})
         slots = {(node_id, job_id, epoch): on for node_id, job_id, epoch, on in parts}
-        needs = {row.id: row.spec["resources"] for row in rows}
         for fake in self.fakes.values():
             used = [slot for key in fake.running for slot in slots[fake.id, *key]]
             assert len(used) == len(set(used)), "two trainings on one slot"
-            ranks = sum(needs[job_id]["ranks_per_node"] for job_id, _ in fake.running)
+            ranks = sum(self.needs[job_id][1] for job_id, _ in fake.running)
             assert ranks <= SLOTS[self.class_of[fake.id]]
         # One on several nodes trains only while it runs on all of them.
-        training = [key[0] for key, count in where.items() if count >= needs[key[0]]["nodes"]]
+        training = [key[0] for key, count in where.items() if count >= self.needs[key[0]][0]]
         assert max(Counter(training).values(), default=0) <= 1, where
 
     def was_right_to_start(self, job_id: str) -> None:
@@ -787,17 +876,10 @@ class Town:
         """Holds after every cycle; in between a sentence may be of the moment before."""
         soon = self.world.now - timedelta(seconds=10)  # the waitlist is looked at every 5 s
         with self.database.read() as session:
-            waiting = session.execute(
-                select(Job.reason_code, Job.reason, Job.predicted_start).where(
-                    Job.state == JobState.QUEUED
-                )
-            ).all()
-            hopeless = session.scalars(
-                select(Wait.id).where(Wait.state == WaitState.WAITING, Wait.last_start < soon)
-            ).all()
-            overdue = session.scalars(
-                select(Offer.id).where(Offer.state == OfferState.OPEN, Offer.expires_at < soon)
-            ).all()
+            asked = session.connection()
+            waiting = asked.execute(TOLD).all()
+            hopeless = asked.scalars(HOPELESS, {"soon": soon}).all()
+            overdue = asked.scalars(OVERDUE, {"soon": soon}).all()
         for job in waiting:
             assert job.reason_code != "submitted", job.reason
             assert len(job.reason) > 20
@@ -841,17 +923,10 @@ class Town:
         for fake in self.fakes.values():
             fake.connected, fake.leaks = True, False
         for number in range(1000):  # 33 hours: leases begin up to 18 ahead
-            with self.database.write() as session:
-                for node in session.scalars(select(Node)):
-                    for slot in range(node.slots):
-                        node_slots.put_back(session, node, slot)
-                    if node.state in (NodeState.MAINTENANCE, NodeState.DRAINING):
-                        self.send(session, node, NodeState.READY)
-                for job in session.scalars(select(Job).where(Job.state == JobState.PAUSED)):
-                    job.desired = Desired.RUN
-                    self.move(session, job, JobState.QUEUED)
-                left = session.scalars(select(Job).where(Job.state.not_in(TERMINAL_JOB))).all()
-            placeable = [job for job in left if self.can_ever_run(job)]
+            self.mend()
+            with self.database.read() as session:
+                left = session.connection().execute(JOBS_LEFT).all()
+            placeable = [job for job in left if self.can_ever_run(job.id)]
             if not placeable:
                 break
             for fake in self.fakes.values():
@@ -862,15 +937,28 @@ class Town:
             raise AssertionError([(job.state, job.reason) for job in placeable])
         self.forget()
 
+    def mend(self) -> None:
+        """All slots and nodes are put back into service, and all jobs are resumed."""
+        with self.database.write() as session:
+            out = select(NodeSlot).where(NodeSlot.state == SlotState.QUARANTINED)
+            for row in session.scalars(out).all():
+                node_slots.put_back(session, session.get_one(Node, row.node_id), row.slot)
+            away = (NodeState.MAINTENANCE, NodeState.DRAINING)
+            for node in session.scalars(select(Node).where(Node.state.in_(away))).all():
+                self.send(session, node, NodeState.READY)
+            for job in session.scalars(select(Job).where(Job.state == JobState.PAUSED)).all():
+                job.desired = Desired.RUN
+                self.move(session, job, JobState.QUEUED)
+
     def forget(self) -> None:
         """Jobs, leases and wishes that are over are nobody's to pick any more."""
         with self.database.read() as session:
-            jobs = set(session.scalars(select(Job.id).where(Job.state.not_in(TERMINAL_JOB))))
-            leases = set(session.scalars(select(Lease.id).where(Lease.state.in_(LIVE_LEASE))))
-            waiting = (WaitState.WAITING, WaitState.OFFERED)
-            waits = set(session.scalars(select(Wait.id).where(Wait.state.in_(waiting))))
+            asked = session.connection()
+            jobs = {row.id for row in asked.execute(JOBS_LEFT)}
+            held = set(asked.scalars(LEASES_LEFT))
+            waits = set(asked.scalars(WAITS_LEFT))
         self.jobs = [job_id for job_id in self.jobs if job_id in jobs]
-        self.leases = [lease_id for lease_id in self.leases if lease_id in leases]
+        self.leases = [lease_id for lease_id in self.leases if lease_id in held]
         self.wishes = [wait_id for wait_id in self.wishes if wait_id in waits]
 
     # ---------------------------------------------------------------------------------- helpers
@@ -887,19 +975,21 @@ class Town:
             return None
 
     def pick_lease(self, pick: int, *states: LeaseState) -> Lease | None:
-        rows = [self.world.get_lease(lease_id) for lease_id in self.leases]
+        with self.database.read() as session:
+            rows = session.scalars(select(Lease).where(Lease.id.in_(self.leases))).all()
+        rows = sorted(rows, key=lambda row: self.leases.index(row.id))
         found = [row for row in rows if row.state in states]
         return found[pick % len(found)] if found else None
 
     def pick_fake(self, pick: int) -> FakeNode:
         return list(self.fakes.values())[pick % len(self.fakes)]
 
-    def can_ever_run(self, job: Job) -> bool:
+    def can_ever_run(self, job_id: str) -> bool:
         """A job of 4 ranks on a world of small nodes waits, and is told so."""
-        need = job.spec["resources"]
+        num_nodes, ranks = self.needs[job_id]
         for class_name, slots in SLOTS.items():
             nodes = sum(found == class_name for found in self.class_of.values())
-            if need["ranks_per_node"] <= slots and need["nodes"] <= nodes:
+            if ranks <= slots and num_nodes <= nodes:
                 return True
         return False
 
