@@ -268,7 +268,7 @@ def walk(template: Path, seed: int, steps: int) -> Town:
     [
         (0, 1, 30),
         *(
-            pytest.param(1000 * part, 5, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
+            pytest.param(1000 * part, 10, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
             for part in range(1, 11)
         ),
     ],
@@ -276,7 +276,7 @@ def walk(template: Path, seed: int, steps: int) -> Town:
 def test_days_of_a_town_leave_nobody_waiting_and_no_hour_billed_twice(
     migrated_sqlite: Path, first_seed: int, walks: int, steps: int
 ) -> None:
-    """Ten parts of 5 walks of 2000 steps: 100,000 in all."""
+    """Ten parts of 10 walks of 2000 steps: 200,000 in all."""
     granted = sum(
         walk(migrated_sqlite, seed, steps).granted for seed in range(first_seed, first_seed + walks)
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection, bindparam, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from api.leases import booking
 from api.leases.schemas import Block
@@ -133,6 +133,7 @@ ON_THE_NODES = (
     .join(Lease, Lease.id == AttemptPart.lease_id)
     .where(Attempt.state.in_(LIVE_ATTEMPT))
     .order_by(Attempt.assigned_at, Attempt.id, AttemptPart.position)
+    .options(defer(Job.spec), defer(Job.plan))  # long documents, which a report seldom needs
 )
 GUESTS = (
     select(AttemptPart.attempt_id, AttemptPart.node_id, Lease)
