@@ -47,7 +47,6 @@ LAST_LINES = 3
 MOST_SPAWNS = 3  # of a training whose launcher dies before it has started it
 TORCHRUNS_OWN = re.compile(r"torch[./]distributed[./]elastic")
 CPU_FACTOR = 5.0  # CPU slots are slower than GPUs, and there may be fewer cores than slots
-TEXT = "text.jsonl"
 
 Changes = dict[str, Any]
 BASE: Changes = {
@@ -188,7 +187,12 @@ class Bench:
     def train(self, spec: TrainSpec, *, ranks: int, **how: Any) -> Run:
         """Run a training to its end; raise Failed, with the judge's reason, if it did not
         succeed."""
-        run = self.run(spec, ranks=ranks, **how)
+        return self.finish(self.start(spec, ranks=ranks, **how))
+
+    def finish(self, run: Run) -> Run:
+        """Wait for the end of a training; raise Failed, with the judge's reason, if it did not
+        succeed."""
+        run = self.wait(run)
         if run.exit.outcome != "succeeded":
             raise Failed(f"a training ended as {run.exit.outcome}: {run.exit.reason}")
         return run
@@ -207,11 +211,12 @@ class Bench:
         resume_from: Path | None = None,
         timeout_s: float = 60.0,
         saves: bool = True,
+        text: Path | None = None,
     ) -> Run:
         """Start a training; `timeout_s` is how long its ranks wait for each other.
 
         Without `saves` it leaves no checkpoint, which for a large model takes longer than its
-        steps.
+        steps. Its data are `text`, by default the short documents.
 
         Raises Skipped if the planner refuses it here.
         """
@@ -221,7 +226,7 @@ class Bench:
         run_plan = RunPlan(
             spec=spec,
             plan=found,
-            dataset_path=str(self.text),
+            dataset_path=str(text or self.short_text),
             dataset_format="jsonl",
             resume_from=None if resume_from is None else str(resume_from),
             sample_bytes=0,
@@ -307,14 +312,23 @@ class Bench:
         return found
 
     @cached_property
-    def text(self) -> Path:
-        """Documents of many lengths, the same on every node."""
-        chance, path = random.Random(1), self.folder.path / TEXT
-        letters = "abcdefgh    the and of "
-        documents = [
-            "".join(chance.choices(letters, k=chance.randint(12, 400))) for _ in range(400)
+    def short_text(self) -> Path:
+        """Documents of many lengths, shorter than most samples; the same on every node."""
+        return self.write_text("short.jsonl", documents=400, letters=(12, 400))
+
+    @cached_property
+    def long_text(self) -> Path:
+        """Documents that fill samples: all tokens of a step count, as speeds need it."""
+        return self.write_text("long.jsonl", documents=64, letters=(20_000, 20_000))
+
+    def write_text(self, name: str, *, documents: int, letters: tuple[int, int]) -> Path:
+        """Write documents with so many letters each, least and most; return their file."""
+        chance, path = random.Random(1), self.folder.path / name
+        alphabet = "abcdefgh    the and of "
+        texts = [
+            "".join(chance.choices(alphabet, k=chance.randint(*letters))) for _ in range(documents)
         ]
-        path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in documents))
+        path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
         return path
 
     def clear(self) -> None:

@@ -13,18 +13,25 @@ LEFT_OUT = re.compile(r"does not support code generation for|[Ff]all(ing)? ?back
 
 
 def look(bench: Bench) -> Finding:
-    """Compile a run for each way of checkpointing activations, with evaluations in between."""
+    """Compile a run for each way of checkpointing activations, with evaluations in between.
+
+    The runs share their GPUs: their time is the compiler's, on cores of their own.
+    """
     ranks = min(2, bench.ranks)
     strategy = "ddp" if ranks > 1 else "single"
-    seen: dict[str, tuple[Observations, str]] = {}
-    for how in ActivationCheckpointing:
-        asked = spec_of(
-            compile=True, training__steps=STEPS, training__eval_every_steps=STEPS // 2,
-            parallelism__strategy=strategy, activation_checkpointing=how,
-        )  # fmt: skip
-        run = bench.train(asked, ranks=ranks, is_watched=True)
-        seen[f"checkpointing {how}"] = run.observations(), run.said()
-    return judge(seen)
+    started = {
+        f"checkpointing {how}": bench.start(
+            spec_of(
+                compile=True, training__steps=STEPS, training__eval_every_steps=STEPS // 2,
+                parallelism__strategy=strategy, activation_checkpointing=how,
+            ),
+            ranks=ranks,
+            is_watched=True,
+        )
+        for how in ActivationCheckpointing
+    }  # fmt: skip
+    ended = {name: bench.finish(run) for name, run in started.items()}
+    return judge({name: (run.observations(), run.said()) for name, run in ended.items()})
 
 
 def judge(seen: dict[str, tuple[Observations, str]]) -> Finding:

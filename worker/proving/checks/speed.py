@@ -47,7 +47,9 @@ def look(bench: Bench) -> Finding:
                 **changes,
             }
         )
-        seen[name] = bench.train(asked, ranks=bench.ranks, is_watched=True, saves=False)
+        seen[name] = bench.train(
+            asked, ranks=bench.ranks, is_watched=True, saves=False, text=bench.long_text
+        )
     return judge({name: measures_of(run) for name, run in seen.items()}, on_gpu=on_gpu)
 
 
