@@ -33,6 +33,10 @@ from core.transitions import note
 
 ACTOR = "api"
 EVERY_S = 2.0
+BROKEN = (
+    "The server failed while it wrote it, and its log says why. Tell whoever runs the server, then "
+    "write the report from the job's page."
+)
 PATIENCE = timedelta(minutes=10)  # for files, curves and logs that a node has not handed over
 
 DUE = (  # built once: every API process sends it every few seconds
@@ -98,8 +102,11 @@ def _write(process: Process, job_id: str, owner: Person, now: datetime) -> bool:
         process.transact(_give_up, job_id, str(refusal), now=now)
     except (SQLAlchemyError, read_only.ReadOnly):
         raise
-    except Exception:  # one that can't be written must not hold up the others
+    except (
+        Exception
+    ):  # one that can't be written must not hold up the others, nor be tried for ever
         log.exception("report_not_written", job=job_id)
+        process.transact(_give_up, job_id, BROKEN, now=now)
     return False
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from api.studies import due_reports
 from api.studies.due_reports import PATIENCE, write_due
 from api.studies.reports import MAX_REPORTS
 from core.base.clock import utc_now
@@ -152,6 +153,32 @@ def test_an_owner_with_too_many_reports_is_told_so(world: World) -> None:
     job = show(world, job_id)
     assert (job["report"], job["report_when_ended"]) == (None, False)
     assert notices(world) == [("report_refused", f"/jobs/{job_id}")]
+
+
+@ONE_DATABASE
+def test_one_that_cannot_be_written_is_given_up_and_its_owner_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = running(world)
+    ask(world, job_id)
+    end(world, job_id)
+    tried = []
+
+    def content(*_: object) -> None:
+        tried.append(1)
+        raise ValueError("a curve of letters")
+
+    monkeypatch.setattr(due_reports, "content_of", content)
+    assert [write_due(world.process, utc_now()) for _ in range(3)] == [0, 0, 0]
+    assert len(tried) == 1
+    job = show(world, job_id)
+    assert (job["report"], job["report_when_ended"]) == (None, False)
+    [*_, last] = world.ann.get(f"/v1/jobs/{job_id}/events").json()["data"]
+    assert last["kind"] == "report_refused"
+    assert "The server failed" in last["message"]
+    monkeypatch.undo()
+    assert ask(world, job_id)["report_when_ended"] is True
+    assert write_due(world.process, utc_now()) == 1
 
 
 @ONE_DATABASE
