@@ -13,6 +13,8 @@ from strategies.plan.shapes import head_width, heads, kv_heads
 from strategies.plan.spec import ModelSpec, Precision, TrainSpec
 
 FLASH_HEADS_UP_TO, CUDNN_HEADS_UP_TO = 256, 128  # features per head
+# Names of GPUs with a capability below 8.0, which have no flash, begin with these.
+BEFORE_FLASH = ("Tesla", "Quadro", "TITAN", "GeForce GTX", "GeForce RTX 20")
 PREFER_CUDNN = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200", "NVIDIA GB200")
 HALF = (Precision.BFLOAT16, Precision.FLOAT16, Precision.PURE_BFLOAT16)
 
@@ -29,7 +31,7 @@ class AttentionKernel(StrEnum):
 def attention_kernel(
     precision: Precision, *, gpu: str | None, masked: bool, grouped: bool, head_width: int
 ) -> AttentionKernel:
-    """Return the kernel of a GPU from 2020 on (capability 8.0).
+    """Return the kernel of a GPU; of one without a known name as of those from 2020 on.
 
     `gpu`: its name in the driver. `masked`: with a mask instead of plain causal attention.
     `grouped`: several query heads share a head of keys.
@@ -37,7 +39,8 @@ def attention_kernel(
     half = precision in HALF
     if half and head_width <= CUDNN_HEADS_UP_TO and (gpu or "").startswith(PREFER_CUDNN):
         return AttentionKernel.CUDNN
-    if half and not masked and head_width <= FLASH_HEADS_UP_TO:
+    has_flash = not (gpu or "").removeprefix("NVIDIA ").startswith(BEFORE_FLASH)
+    if half and has_flash and not masked and head_width <= FLASH_HEADS_UP_TO:
         return AttentionKernel.FLASH
     if precision is Precision.FLOAT64:
         return AttentionKernel.MATH

@@ -398,3 +398,17 @@ def test_bridges_make_groups_and_a_switch_makes_none(api: FakeApi, node: GpuNode
     assert link_groups([*chain, None]) == [0, 0, 0, None]
     switch = frozenset({"00000000:C4:00.0"})
     assert link_groups([Ends(one, switch) for one in place]) == [None] * 4
+
+
+def test_uvm_is_loaded_once_by_nvidia_s_own_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandboxed program may not, and a headless machine has it only after the first use."""
+    device, program = tmp_path / "nvidia-uvm", tmp_path / "nvidia-modprobe"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ntouch {device}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(node_gpus, "UVM", device)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for _ in range(2):
+        node_gpus.load_uvm()
+    assert (tmp_path / "asked").read_text() == "-u -c=0\n"

@@ -27,6 +27,11 @@ PLAIN = {"gpu": A100, "masked": False, "grouped": False, "head_width": 64}
         ("float32", {"masked": True}, "efficient"),
         ("float32", {"grouped": True}, "math"),
         ("float64", {}, "math"),
+        ("float16", {"gpu": "Tesla T4"}, "efficient"),
+        ("float16", {"gpu": "Tesla V100-SXM2-16GB", "grouped": True}, "math"),
+        ("float16", {"gpu": "Quadro RTX 6000", "grouped": True}, "math"),
+        ("float16", {"gpu": "NVIDIA RTX 6000 Ada Generation", "grouped": True}, "flash"),
+        ("float16", {"gpu": None, "grouped": True}, "flash"),
         ("bfloat16", {"gpu": H100, "masked": True, "grouped": True}, "cudnn"),
         ("bfloat16", {"gpu": H100, "head_width": 192}, "flash"),
         ("float32", {"gpu": H100, "grouped": True}, "math"),
@@ -47,4 +52,7 @@ def test_the_plan_warns_of_scores_that_are_kept() -> None:
     assert "without a fused kernel (math)" in said
     assert said.endswith("take precision bfloat16")
     assert on_gpu(model__kv_heads=2, precision="bfloat16").warnings == []
+    older = make_spec(model__name="llama", model__kv_heads=2, precision="float16")
+    on_t4 = plan(older, nodes=1, ranks_per_node=1, hardware=known_node("t4-16gb", gpus=1))
+    assert any("without a fused kernel (math)" in told for told in on_t4.warnings)
     assert on_gpu().warnings == []
