@@ -119,7 +119,7 @@ def preflight(
 
 def prove(
     only: Annotated[
-        str, typer.Option(help="Names of checks, with commas. Default: all fifteen.")
+        str, typer.Option(help="Names of checks, with commas. Default: all sixteen.")
     ] = "",
     ranks: Annotated[
         int | None,
@@ -140,7 +140,7 @@ def prove(
         typer.Option(show_default=False, help="Instead: check that a proof's file is unchanged."),
     ] = None,
 ) -> None:
-    """Prove that this node trains as planned: fifteen checks, ten minutes on four GPUs.
+    """Prove that this node trains as planned: sixteen checks, ten minutes on four GPUs.
 
     Drain the node first. The proof is named by its hash. Exit code: 0 no check failed, 1 one did
     (or the checked file was changed), 2 invalid input.

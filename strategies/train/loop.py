@@ -82,8 +82,11 @@ def train(
     disk = find_disk(directory.path, mesh)
     introduce(run_plan, mesh, progress)
 
-    steps, stopping = Steps(engine, data, progress, spec=spec, mesh=mesh), False
+    stopping = False
     with observer, CheckpointWriter(directory.checkpoints, spec, mesh, disk) as writer:
+        steps = Steps(
+            engine, data, progress, spec=spec, mesh=mesh, before_update=writer.before_update
+        )
         while steps.progress.step < training.steps and not stopping:
             step = steps.progress.step + 1
             is_evaluated = step == training.steps or is_due(step, training.eval_every_steps)

@@ -8,6 +8,7 @@ another update, and before anything is evaluated or saved.
 
 import math
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -78,9 +79,10 @@ class Steps:
         *,
         spec: TrainSpec,
         mesh: Mesh,
+        before_update: Callable[[], None],
     ) -> None:
         self.engine, self.data, self.progress = engine, data, progress
-        self.spec, self.mesh = spec, mesh
+        self.spec, self.mesh, self.before_update = spec, mesh, before_update
         # The scale of float16's next step depends on this one's gradient. A delayed gradient does
         # not yet show in the weights, by which a broken one would be found.
         self.reads_late = (
@@ -112,6 +114,7 @@ class Steps:
         self.data.prepare(self.progress.samples_seen)  # while a GPU computes
         if not self.reads_late:
             known = self.read()
+        self.before_update()
         with phase(Phase.OPTIMIZER):
             if any(step.skipped for step in known):
                 engine.skip()

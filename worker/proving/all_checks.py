@@ -13,6 +13,7 @@ from worker.proving.checks import (
     inventory,
     memory,
     out_of_memory,
+    precision,
     schedules,
     speed,
     stuck_rank,
@@ -21,10 +22,11 @@ from worker.proving.checks import (
 from worker.proving.runner import Check
 
 CHECKS = (
-    Check(CheckName.INVENTORY, inventory.look, 15),
-    Check(CheckName.COLLECTIVES, collectives.look, 40),
-    Check(CheckName.EQUALITY, equality.look, 110),
-    Check(CheckName.ATTENTION, attention.look, 30),
+    Check(CheckName.INVENTORY, inventory.look, 10),
+    Check(CheckName.COLLECTIVES, collectives.look, 35),
+    Check(CheckName.EQUALITY, equality.look, 105),
+    Check(CheckName.PRECISION, precision.look, 20),
+    Check(CheckName.ATTENTION, attention.look, 25),
     Check(CheckName.CONTEXT, context.look, 20),
     Check(CheckName.SCHEDULES, schedules.look, 50),
     Check(CheckName.ZERO, zero.look, 40),

@@ -23,7 +23,7 @@ from strategies.plan.hardware import Hardware
 from strategies.plan.planner import Plan, plan
 from strategies.plan.run_directory import RunPlan, json_bytes, write_atomically
 from strategies.plan.spec import TrainSpec
-from strategies.plan.trust.certificate import Certificate
+from strategies.plan.trust.certificate import Certificate, Curve
 from strategies.plan.trust.experiment import (
     EXPERIMENT,
     STRUCK,
@@ -101,6 +101,15 @@ class Run:
     def series(self, key: str) -> list[float]:
         """Return the values of a metric, in order."""
         return [line[key] for line in self.lines if key in line]
+
+    @property
+    def curve(self) -> Curve:
+        """Loss and gradient norm of each step."""
+        curve = Curve()
+        for line in self.lines:
+            if "loss" in line:
+                curve.add(line["step"], line["loss"], line.get("grad_norm"))
+        return curve
 
     @property
     def certificate(self) -> Certificate | None:
@@ -274,14 +283,19 @@ class Bench:
         """Wait for the end of a training; start it anew if its launcher dies first. Raises
         OutOfTime."""
         while not run.attempt.exit.exists() or run.attempt.shim_lives():
-            start = run.attempt.start()
-            assert start is not None
-            if not (self.spawners.is_running(start.launcher) or run.attempt.shim_file.exists()):
-                self.launch(run.attempt, start.trainer, ranks=start.ranks)
+            if not run.attempt.shim_file.exists():
+                self.launch_again(run.attempt)
             if self.left_s > 0:
                 time.sleep(LOOK_EVERY_S)
         self.running.remove(run.attempt)
         return run
+
+    def launch_again(self, attempt: Attempt) -> None:
+        """Ask for another shim if the launcher that was to start one has died."""
+        start = attempt.start()
+        assert start is not None
+        if not self.spawners.is_running(start.launcher):
+            self.launch(attempt, start.trainer, ranks=start.ranks)
 
     def measure(self, module: str, *, ranks: int = 1, flag: str = "--out") -> dict[str, Any]:
         """Run `-m module` under torchrun; return the JSON that it writes to the file after `flag`.

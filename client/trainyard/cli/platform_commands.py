@@ -27,7 +27,7 @@ KNOWN = {
     "scheduler": "Run a scheduler (production).",
     "worker": "Run this GPU node's worker (production).",
     "preflight": "Test this machine's ranks: every collective, its numbers and its speed.",
-    "prove": "Prove that this node trains as planned: fifteen checks, ten minutes on four GPUs.",
+    "prove": "Prove that this node trains as planned: sixteen checks, ten minutes on four GPUs.",
 }
 
 

@@ -24,6 +24,7 @@ class CheckName(StrEnum):
     INVENTORY = "inventory"
     COLLECTIVES = "collectives"
     EQUALITY = "equality"
+    PRECISION = "precision"
     ATTENTION = "attention"
     CONTEXT = "context"
     SCHEDULES = "schedules"

@@ -23,13 +23,15 @@ class HostCopy:
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.copied: torch.cuda.Event | None = None
         self.state: State = {}
+        self.being_read: State = {}
+        """State that a GPU still copies: parts of it may be held by nothing else."""
 
     @torch.no_grad()
     def take(self, state: State) -> State:
         """Begin to copy `state`; return the copy, to be read after `wait`.
 
-        Only one may be in use, and all must have the same tensors. On a GPU the next step waits for
-        the copy; this thread does not.
+        Only one may be in use, and all must have the same tensors. On a GPU the copy is made beside
+        whatever comes next: call `before_update` before the state changes.
         """
         if not self.state:
             self.state = {part: self._twins(tensors) for part, tensors in state.items()}
@@ -40,8 +42,16 @@ class HostCopy:
         with torch.cuda.stream(self.stream):
             self._copy(state)
             self.copied = self.stream.record_event()
-        torch.cuda.current_stream(self.device).wait_event(self.copied)
+        self.being_read = state
         return self.state
+
+    def before_update(self) -> None:
+        """Let the GPU wait for the copy before it does what it is told from now on; this thread
+        does not wait."""
+        if self.being_read:
+            assert self.copied is not None
+            torch.cuda.current_stream(self.device).wait_event(self.copied)
+            self.being_read = {}
 
     def _twins(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: host_twin(t, pinned=self.is_pinned) for name, t in tensors.items()}

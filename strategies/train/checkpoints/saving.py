@@ -1,4 +1,4 @@
-"""Saving beside the training: the loop waits for a copy of the state, a thread writes it."""
+"""Saving beside the training: the state is copied before its next update, a thread writes it."""
 
 import os
 import time
@@ -22,7 +22,7 @@ class SavedCheckpoint(NamedTuple):
     path: Path
     step: int
     stage_s: float
-    """Time for which training was paused."""
+    """Time until the state was copied; on a GPU the next step's passes go on meanwhile."""
     save_s: float
     """Time from the request to the end."""
 
@@ -41,6 +41,11 @@ class CheckpointWriter:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self.copy = HostCopy(self.mesh.device)
         self.under_way: Future[SavedCheckpoint] | None = None
+        self.token = self.mesh.broadcast_text(str(os.getpid()))
+
+    def before_update(self) -> None:
+        """Let the state's copy end before the weights change; called before each update."""
+        self.copy.before_update()
 
     def start(
         self, engine: Engine, progress: Progress, eval_loss: float | None
@@ -49,7 +54,6 @@ class CheckpointWriter:
         first."""
         before = self.finish()
         began = time.perf_counter()
-        token = self.mesh.broadcast_text(str(os.getpid()))
         _ = self.mesh.saving_group  # created here, by all ranks in the same order
         state = self.copy.take(engine.state())
 
@@ -62,7 +66,7 @@ class CheckpointWriter:
                 progress,
                 self.spec,
                 self.mesh,
-                token=token,
+                token=self.token,
                 eval_loss=eval_loss,
                 disk=self.disk,
             )

@@ -1,7 +1,7 @@
 """When a step's values are read: at once on a CPU; on a GPU while the next step computes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,13 @@ class InnerReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def steps_of(engine: Told, ragged: dict[str, Any], folder: Path, **changes: Any) -> Steps:
+def steps_of(
+    engine: Told,
+    ragged: dict[str, Any],
+    folder: Path,
+    before_update: Callable[[], None] = lambda: None,
+    **changes: Any,
+) -> Steps:
     """The steps of one rank, at their first one."""
     spec = make_spec(model__layers=1, model__width=16, training__steps=9, **changes)
     run_plan = make_run_plan(spec, **ragged)
@@ -88,7 +94,7 @@ def steps_of(engine: Told, ragged: dict[str, Any], folder: Path, **changes: Any)
     engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
     data = TrainingData(open_windows(run_plan, folder), run_plan, batch_rank=0, device=CPU)
     progress = Progress(loss_scale=first_loss_scale(spec.precision))
-    return Steps(engine, data, progress, spec=spec, mesh=mesh)
+    return Steps(engine, data, progress, spec=spec, mesh=mesh, before_update=before_update)
 
 
 def taken(steps: Steps, count: int) -> list[Step]:
@@ -106,6 +112,16 @@ def test_a_gpu_is_never_waited_for_before_it_has_the_next_passes(
     first, other = ["passes", "update"], ["passes", "read", "update"]
     assert notes == [*first, *other, *other, *other, "read"]
     assert [step.progress.step for step in found] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_passes_go_on_beside_a_checkpoints_copy_and_the_update_waits(
+    ragged: dict[str, Any], tmp_path: Path, ahead: bool
+) -> None:
+    notes: list[str] = []
+    told = Told(notes, ahead=ahead)
+    taken(steps_of(told, ragged, tmp_path, before_update=lambda: notes.append("wait")), 2)
+    assert notes == ["passes", "wait", "update"] * 2
 
 
 def test_a_cpu_reads_before_the_update(ragged: dict[str, Any], tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Each check's judgement of figures: what passes, and what it takes to fail."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core.states import GpuHealth
 from core.wire.messages import Gpu, Inventory
+from strategies.plan.promise import Promise
+from strategies.plan.spec import Precision, Strategy
 from strategies.plan.torch_builds import Verdict, judge_build
-from strategies.plan.trust.certificate import Certificate, Difference
+from strategies.plan.trust.certificate import Certificate, Comparison, Curve, Difference, compare
 from strategies.plan.trust.experiment import Observations, StepSeen
 from strategies.plan.trust.preflight_report import Check, Missing, Report, SlowRank, Timing
 from worker.proving.checks import (
@@ -21,6 +24,7 @@ from worker.proving.checks import (
     inventory,
     memory,
     out_of_memory,
+    precision,
     speed,
     stuck_rank,
     zero,
@@ -86,6 +90,30 @@ def preflight(**changes: Any) -> Report:
         device="A100", backend="nccl", torch="2", ranks=["0", "1"], seconds=1, timings=[timing]
     )
     return report.model_copy(update=changes)
+
+
+def tf32(largest: float) -> Comparison:
+    found = {"loss": {1: 1.0 + largest}, "grad_norm": {1: 1.0}}
+    exact = Promise("exact", Precision.FLOAT32, Strategy.SINGLE)
+    rounded = replace(exact, tf32=True)
+    return compare(Curve(**found), Curve({1: 1.0}, {1: 1.0}), rounded, exact)
+
+
+@pytest.mark.parametrize(
+    ("differing", "largest", "said"),
+    [
+        ({"float32": 0, "bfloat16": 0}, 1e-5, ""),
+        ({"float32": 0, "bfloat16": 3}, 1e-5, "bfloat16: 3 numbers of two deterministic runs"),
+        ({"float32": 0, "bfloat16": 0}, 1e-3, "TF32 leaves its band"),
+    ],
+)
+def test_deterministic_runs_must_be_equal_and_tf32_in_its_band(
+    differing: dict[str, int], largest: float, said: str
+) -> None:
+    found = precision.judge(differing, tf32=tf32(largest))
+    assert found.verdict == ("failed" if said else "passed"), found
+    assert said in found.sentence
+    assert "TF32 needs a GPU" in precision.judge({"float32": 0}, tf32=None).sentence
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`trainyard prove`: the fifteen checks on GPUs, some of them on CPU slots, and the runner."""
+"""`trainyard prove`: the sixteen checks on GPUs, some of them on CPU slots, and the runner."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """checkpoint: the pause and the speed of saving, resuming on 1 and on all ranks, SIGTERM."""
 
 from strategies.plan.run_directory import finished_checkpoints, read_manifest
-from strategies.plan.trust.certificate import Curve, compare, promise_of
+from strategies.plan.trust.certificate import compare, promise_of
 from strategies.plan.trust.experiment import Fault
 from worker.proving.bench import Bench, Run, spec_of
 from worker.proving.finding import Finding, all_of
@@ -45,22 +45,12 @@ def look(bench: Bench) -> Finding:
 
 def difference(whole: Run, resumed: Run) -> str:
     """Return how the resumed curve differs from the whole one; empty if it is the same."""
-    curves = [curve_of(run) for run in (whole, resumed)]
     spec = spec_of(parallelism__strategy=whole.plan.strategy)
     promise = promise_of(spec, whole.plan)
-    if not curves[0].loss.keys() & curves[1].loss.keys():
+    if not whole.curve.loss.keys() & resumed.curve.loss.keys():
         return "no step in common"
-    found = compare(curves[1], curves[0], promise, promise)
+    found = compare(resumed.curve, whole.curve, promise, promise)
     return "" if found.verdict == "pass" else f"the loss differs by {found.loss.largest}"
-
-
-def curve_of(run: Run) -> Curve:
-    """Return the curve of a run from its metrics."""
-    curve = Curve()
-    for line in run.lines:
-        if "loss" in line:
-            curve.add(line["step"], line["loss"], line.get("grad_norm"))
-    return curve
 
 
 def judge(

@@ -50,16 +50,36 @@ def test_its_memory_is_used_again_and_training_does_not_change_it() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_on_a_gpu_it_is_pinned_and_a_later_step_does_not_overtake_it() -> None:
+def test_on_a_gpu_it_is_pinned_and_no_update_overtakes_it() -> None:
     device = torch.device("cuda")
     state = {"model": {"a": torch.ones(1 << 26, device=device)}}
     copy = HostCopy(device)
     for value in (1.0, 2.0):
         taken = copy.take(state)["model"]["a"]
+        copy.before_update()
         state["model"]["a"].add_(1)
         copy.wait()
         assert taken.is_pinned()
         assert bool((taken == value).all())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_the_next_passes_compute_beside_the_copy() -> None:
+    device = torch.device("cuda")
+    state = {"model": {"a": torch.ones(1 << 28, device=device)}}
+    x, copy = torch.ones(1 << 10, 1 << 10, device=device), HostCopy(device)
+    copy.take(state)  # allocates the pinned memory
+    copy.before_update()
+    copy.wait()
+    torch.cuda.synchronize()
+    copy.take(state)
+    assert copy.copied is not None
+    (x @ x).sum().item()
+    assert not copy.copied.query()
+    copy.before_update()
+    x.sum().item()
+    assert copy.copied.query()
 
 
 @pytest.fixture
