@@ -11,6 +11,8 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,6 +48,8 @@ LOOK_EVERY_S = 0.02
 LAST_LINES = 3
 MOST_SPAWNS = 3  # of a training whose launcher dies before it has started it
 TORCHRUNS_OWN = re.compile(r"torch[./]distributed[./]elastic")
+CORES_TO_START = 2  # for each rank of trainings that start side by side
+NO_FAULTS: Mapping[str, Fault] = {}
 CPU_FACTOR = 5.0  # CPU slots are slower than GPUs, and there may be fewer cores than slots
 
 Changes = dict[str, Any]
@@ -196,19 +200,42 @@ class Bench:
     def train(self, spec: TrainSpec, *, ranks: int, **how: Any) -> Run:
         """Run a training to its end; raise Failed, with the judge's reason, if it did not
         succeed."""
-        return self.finish(self.start(spec, ranks=ranks, **how))
-
-    def finish(self, run: Run) -> Run:
-        """Wait for the end of a training; raise Failed, with the judge's reason, if it did not
-        succeed."""
-        run = self.wait(run)
-        if run.exit.outcome != "succeeded":
-            raise Failed(f"a training ended as {run.exit.outcome}: {run.exit.reason}")
-        return run
+        return succeeded(self.run(spec, ranks=ranks, **how))
 
     def run(self, spec: TrainSpec, *, ranks: int, **how: Any) -> Run:
         """Run a training to whatever end."""
         return self.wait(self.start(spec, ranks=ranks, **how))
+
+    def run_all(
+        self,
+        asked: Mapping[str, TrainSpec],
+        *,
+        ranks: int,
+        faults: Mapping[str, Fault] = NO_FAULTS,
+        **how: Any,
+    ) -> Iterator[tuple[str, Run]]:
+        """Run trainings to whatever end, side by side; yield each as it has ended, in order.
+
+        Most of their time is their start, which is the cores' work. So many run at a time as the
+        cores can start together and the memory holds.
+        """
+        waiting, running = deque(asked.items()), deque[tuple[str, Run]]()
+        while waiting or running:
+            if waiting and self.has_room(waiting[0][1], [run for _, run in running], ranks=ranks):
+                name, spec = waiting.popleft()
+                run = self.start(spec, ranks=ranks, fault=faults.get(name), **how)
+                running.append((name, run))
+            else:
+                name, run = running.popleft()
+                yield name, self.wait(run)
+
+    def has_room(self, spec: TrainSpec, running: Sequence[Run], *, ranks: int) -> bool:
+        """Return whether a training may start beside others of as many ranks."""
+        if not running:
+            return True
+        needed = sum(run.plan.needed_gib for run in running)
+        fits = needed + self.plan(spec, ranks=ranks).needed_gib <= self.hardware.memory_gib
+        return fits and (len(running) + 1) * ranks * CORES_TO_START <= cores()
 
     def start(
         self,
@@ -352,6 +379,14 @@ class Bench:
         self.running.clear()
         for attempt in self.folder.all_attempts():
             shutil.rmtree(attempt.path, ignore_errors=True)
+
+
+def succeeded(run: Run) -> Run:
+    """Return a training that has ended; raise Failed, with the judge's reason, if it did not
+    succeed."""
+    if run.exit.outcome != "succeeded":
+        raise Failed(f"a training ended as {run.exit.outcome}: {run.exit.reason}")
+    return run
 
 
 def last_lines(said: bytes) -> str:

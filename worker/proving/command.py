@@ -1,10 +1,11 @@
 """`trainyard prove`: run the checks on this machine, show them, and publish the proof."""
 
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -57,7 +58,8 @@ def run(
     try:
         checks = chosen(only)
         require_idle()
-        proof = prove(checks, ranks=ranks, on=on, trainer=trainer)
+        with interrupted_by_signals():
+            proof = prove(checks, ranks=ranks, on=on, trainer=trainer)
     except BadInput as error:
         sys.stderr.write(f"{error}\n")
         return BAD_INPUT
@@ -70,6 +72,20 @@ def run(
     note(f"{proof.sentence} SHA-256 {proof.sha256}")
     note(send(proof))
     return FAILED if proof.named("failed") else PROVEN
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: trainings outlive one that is just
+    ended, and keep their GPUs."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check_file(path: Path) -> int:

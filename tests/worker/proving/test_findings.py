@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from core.states import GpuHealth
-from core.wire.messages import Gpu, Inventory
+from core.wire.messages import Gpu, GpuReading, Inventory
 from strategies.plan.promise import Promise
 from strategies.plan.spec import Precision, Strategy
 from strategies.plan.torch_builds import Verdict, judge_build
 from strategies.plan.trust.certificate import Certificate, Comparison, Curve, Difference, compare
 from strategies.plan.trust.experiment import Observations, StepSeen
 from strategies.plan.trust.preflight_report import Check, Missing, Report, SlowRank, Timing
+from worker.proving import clocks
 from worker.proving.checks import (
     adapters,
     attention,
@@ -364,5 +365,18 @@ def test_hand_over_must_see_what_is_left(changes: dict[str, Any], verdict: str) 
 )
 def test_a_gpu_must_be_fast_and_busy(changes: dict[str, float], verdict: str) -> None:
     good = {"mfu": 35.0, "idle": 0.001, "slower": 1.0, "tokens_per_s": 9000.0}
-    assert speed.judge({"1B": {**good, **changes}}, on_gpu=True).verdict == verdict
-    assert speed.judge({"1B": {**good, **changes}}, on_gpu=False).verdict == "passed"
+    measured, free = {"1B": {**good, **changes}}, {"1B": ""}
+    assert speed.judge(measured, free, on_gpu=True).verdict == verdict
+    assert speed.judge(measured, free, on_gpu=False).verdict == "passed"
+
+
+def test_steps_that_grow_longer_under_a_power_cap_are_told_and_not_judged() -> None:
+    throttled = GpuReading(index=0, clock_mhz=1845, max_clock_mhz=1980, throttled=["power cap"])
+    readings = [GpuReading(index=0, clock_mhz=1980, max_clock_mhz=1980), throttled]
+    assert clocks.told(readings[:1]) == ""
+    why = clocks.told(readings)
+    assert why == "power cap, clocks down to 1,845 of 1,980 MHz"
+    measured = {"mfu": 35.0, "idle": 0.001, "slower": 1.2, "tokens_per_s": 9000.0}
+    found = speed.judge({"1B": measured}, {"1B": why}, on_gpu=True)
+    assert found.verdict == "passed"
+    assert found.sentence.endswith(f"1B's clock was held down: {why}.")

@@ -2,18 +2,23 @@
 
 import json
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from strategies.plan.trust.proof import CheckName, read_document
-from worker.attempts import NodeFolder
+from strategies.plan.spec import TrainSpec
+from strategies.plan.trust.experiment import Fault
+from strategies.plan.trust.proof import CheckName, Proof, read_document
+from worker.attempts import Attempt, NodeFolder
 from worker.gpus.node_gpus import NodeGpus
 from worker.proving import command
 from worker.proving.all_checks import CHECKS
-from worker.proving.bench import TRAINER, Bench, spec_of
+from worker.proving.bench import TRAINER, Bench, Run, spec_of
 from worker.proving.finding import Failed, Finding, passed
 from worker.proving.runner import Check, run_check
 from worker.ranks.process_tree import attempts_of_processes
@@ -112,6 +117,62 @@ def test_a_training_that_outlives_its_check_is_ended_with_all_its_ranks(bench: B
     assert (verdict, sentence) == ("failed", "Not finished within 2 s; it was ended.")
     assert bench.folder.all_attempts() == []
     assert not list(attempts_of_processes(bench.folder.attempts))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_trainings_too(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    def prove(*_: Any, **__: Any) -> Proof:
+        try:
+            os.kill(os.getpid(), number)
+            threading.Event().wait(10)
+        finally:
+            ended.append("the trainings")
+        raise AssertionError("the signal did nothing")
+
+    monkeypatch.setattr(command, "prove", prove)
+    before = signal.getsignal(number)
+    assert command.run(only=["precision"]) == command.INTERRUPTED
+    assert ended == ["the trainings"]
+    assert signal.getsignal(number) is before
+
+
+def test_trainings_run_side_by_side_as_cores_and_memory_allow(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: list[str] = []
+    most: list[int] = []
+
+    def start(spec: TrainSpec, *, ranks: int, fault: Fault | None) -> Run:
+        assert (ranks, fault) == (2, None)
+        running.append("a training")
+        most.append(len(running))
+        return Run(Attempt(bench.folder.attempts / "fake.1"), bench.plan(spec, ranks=ranks))
+
+    def wait(run: Run) -> Run:
+        running.pop()
+        return run
+
+    monkeypatch.setattr(bench, "start", start)
+    monkeypatch.setattr(bench, "wait", wait)
+    asked = {f"number {i}": spec_of(parallelism__strategy="ddp") for i in range(9)}
+
+    def at_once(*, num_cores: int, memory: float) -> int:
+        monkeypatch.setattr("worker.proving.bench.cores", lambda: num_cores)
+        needed_gib = bench.plan(asked["number 0"], ranks=2).needed_gib
+        hardware = bench.hardware.model_copy(update={"memory_gib": memory * needed_gib})
+        monkeypatch.setattr(Bench, "hardware", hardware)
+        most.clear()
+        assert [name for name, _ in bench.run_all(asked, ranks=2)] == list(asked)
+        return max(most)
+
+    assert at_once(num_cores=16, memory=100) == 4
+    assert at_once(num_cores=16, memory=3.5) == 3
+    assert at_once(num_cores=2, memory=100) == 1
+    assert at_once(num_cores=64, memory=100) == 9
 
 
 def test_a_program_that_fails_is_told_by_its_last_lines(bench: Bench) -> None:

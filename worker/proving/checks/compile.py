@@ -4,7 +4,7 @@ import re
 
 from strategies.plan.spec import ActivationCheckpointing
 from strategies.plan.trust.experiment import Observations
-from worker.proving.bench import Bench, spec_of
+from worker.proving.bench import Bench, spec_of, succeeded
 from worker.proving.finding import Finding, all_of
 
 STEPS, WARM = 20, 2
@@ -13,25 +13,18 @@ LEFT_OUT = re.compile(r"does not support code generation for|[Ff]all(ing)? ?back
 
 
 def look(bench: Bench) -> Finding:
-    """Compile a run for each way of checkpointing activations, with evaluations in between.
-
-    The runs share their GPUs: their time is the compiler's, on cores of their own.
-    """
+    """Compile a run for each way of checkpointing activations, with evaluations in between."""
     ranks = min(2, bench.ranks)
     strategy = "ddp" if ranks > 1 else "single"
-    started = {
-        f"checkpointing {how}": bench.start(
-            spec_of(
-                compile=True, training__steps=STEPS, training__eval_every_steps=STEPS // 2,
-                parallelism__strategy=strategy, activation_checkpointing=how,
-            ),
-            ranks=ranks,
-            is_watched=True,
+    asked = {
+        f"checkpointing {how}": spec_of(
+            compile=True, training__steps=STEPS, training__eval_every_steps=STEPS // 2,
+            parallelism__strategy=strategy, activation_checkpointing=how,
         )
         for how in ActivationCheckpointing
     }  # fmt: skip
-    ended = {name: bench.finish(run) for name, run in started.items()}
-    return judge({name: (run.observations(), run.said()) for name, run in ended.items()})
+    ended = bench.run_all(asked, ranks=ranks, is_watched=True)
+    return judge({name: (run.observations(), run.said()) for name, run in ended if succeeded(run)})
 
 
 def judge(seen: dict[str, tuple[Observations, str]]) -> Finding:

@@ -6,7 +6,7 @@ from typing import Any
 from core.states import Outcome
 from strategies.plan.catalog import TECHNIQUES
 from strategies.plan.run_directory import ExitCode
-from strategies.plan.spec import Precision, Strategy
+from strategies.plan.spec import Precision, Strategy, TrainSpec
 from strategies.plan.trust.certificate import Certificate
 from worker.proving.bench import Bench, spec_of
 from worker.proving.finding import Failed, Finding, all_of
@@ -37,15 +37,17 @@ def certify_all(
     """Certify each case, with `changes` to the spec of all."""
     certificates: dict[str, Certificate] = {}
     refused: dict[str, str] = {}
+    asked: dict[str, TrainSpec] = {}
     for name, case in cases.items():
-        asked = spec_of(
+        spec = spec_of(
             training__steps=steps, verify={"steps": steps}, checkpoint={}, **changes, **case
         )
-        plan = bench.plan(asked, ranks=ranks)
-        if not plan.runnable:
+        plan = bench.plan(spec, ranks=ranks)
+        if plan.runnable:
+            asked[name] = spec
+        else:
             refused[name] = plan.problems[0].message
-            continue
-        run = bench.run(asked, ranks=ranks)
+    for name, run in bench.run_all(asked, ranks=ranks):
         if run.exit.code == ExitCode.NOT_EQUIPPED:
             refused[name] = run.exit.reason
         elif run.exit.outcome != Outcome.SUCCEEDED or run.certificate is None:

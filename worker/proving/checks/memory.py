@@ -1,9 +1,11 @@
 """memory: twelve trainings weighed against their plans, and what a rank takes before its model."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from strategies.plan.spec import TrainSpec
 from strategies.plan.trust.accuracy import weighed
-from worker.proving.bench import Bench, Run, spec_of
+from worker.proving.bench import Bench, Run, spec_of, succeeded
 from worker.proving.finding import Finding, all_of
 
 BAND = 0.10
@@ -42,22 +44,29 @@ def cases(device: str) -> dict[str, dict[str, Any]]:
 def look(bench: Bench) -> Finding:
     """Weigh each training, then a rank without one."""
     errors: dict[str, tuple[float, float | None]] = {}
-    for name, changes in cases(bench.device).items():
-        ranks = 2 if "parallelism" in changes else 1
-        if ranks > bench.ranks:
-            continue
-        asked = spec_of(
-            **{
-                "training__steps": 4,
-                "training__global_batch_size": 4 * ranks,
-                "data__sequence_length": TOKENS[bench.device],
-                **changes,
-            }
-        )
-        run = bench.train(asked, ranks=ranks, is_watched=bench.device == "cuda", saves=False)
-        errors[name] = error_of(run, asked.model.name)
+    too_large: list[str] = []
+    for ranks in range(1, 1 + min(2, bench.ranks)):
+        asked: dict[str, TrainSpec] = {}
+        for name, changes in cases(bench.device).items():
+            if ranks != (2 if "parallelism" in changes else 1):
+                continue
+            spec = spec_of(
+                **{
+                    "training__steps": 4,
+                    "training__global_batch_size": 4 * ranks,
+                    "data__sequence_length": TOKENS[bench.device],
+                    **changes,
+                }
+            )
+            if bench.plan(spec, ranks=ranks).fits:
+                asked[name] = spec
+            else:
+                too_large.append(name)
+        is_watched = bench.device == "cuda"
+        for name, run in bench.run_all(asked, ranks=ranks, is_watched=is_watched, saves=False):
+            errors[name] = error_of(succeeded(run), asked[name].model.name)
     constants = bench.measure("strategies.train.proving.constants", ranks=min(2, bench.ranks))
-    return judge(errors, constants)
+    return judge(errors, constants, too_large)
 
 
 def error_of(run: Run, model: Any) -> tuple[float, float | None]:
@@ -75,7 +84,9 @@ def error_of(run: Run, model: Any) -> tuple[float, float | None]:
 
 
 def judge(
-    errors: dict[str, tuple[float, float | None]], constants: dict[str, float | None]
+    errors: dict[str, tuple[float, float | None]],
+    constants: dict[str, float | None],
+    too_large: Sequence[str] = (),
 ) -> Finding:
     """Return whether every plan is within BAND of what was allocated and covers the reserve."""
     wrong = []
@@ -92,4 +103,6 @@ def judge(
         f"{len(errors)} plans are within {worst:.0%} of what was allocated; a rank takes "
         f"{constants['process_gib']:.2f} GiB before its model."
     )
+    if too_large:
+        well += f" Too large for this GPU, so not weighed: {', '.join(too_large)}."
     return all_of(wrong, well, figures)

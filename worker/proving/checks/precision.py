@@ -2,7 +2,7 @@
 
 from strategies.plan.spec import Float32Matmul, Precision, TrainSpec
 from strategies.plan.trust.certificate import Comparison, compare, promise_of, told
-from worker.proving.bench import Bench, Run, spec_of
+from worker.proving.bench import Bench, Run, spec_of, succeeded
 from worker.proving.finding import Finding, all_of
 
 STEPS = 8
@@ -10,10 +10,7 @@ PRECISIONS = (Precision.FLOAT32, Precision.BFLOAT16)
 
 
 def look(bench: Bench) -> Finding:
-    """Train twice with deterministic kernels in each precision; in TF32 and in exact float32.
-
-    The runs share a GPU, where they are too small to fill it, or the cores.
-    """
+    """Train twice with deterministic kernels in each precision; in TF32 and in exact float32."""
     asked: dict[str, TrainSpec] = {
         f"{precision}, {which}": spec_of(
             training__steps=STEPS, precision=precision, deterministic=True
@@ -25,8 +22,7 @@ def look(bench: Bench) -> Finding:
         asked |= {
             str(how): spec_of(training__steps=STEPS, float32_matmul=how) for how in Float32Matmul
         }
-    started = [bench.start(spec, ranks=1, saves=False) for spec in asked.values()]
-    runs = dict(zip(asked, map(bench.finish, started), strict=True))
+    runs = {name: succeeded(run) for name, run in bench.run_all(asked, ranks=1, saves=False)}
     differing = {
         str(precision): bits_apart(runs[f"{precision}, first"], runs[f"{precision}, second"])
         for precision in PRECISIONS

@@ -13,16 +13,15 @@ def look(bench: Bench) -> Finding:
     """Let the last rank fail in its third step in three ways."""
     bench.require_ranks(2)
     ranks = min(4, bench.ranks)
-    runs = {
-        kind: bench.run(
-            spec_of(training__steps=50, parallelism__strategy="ddp"),
-            ranks=ranks,
-            fault=Fault(kind=kind, rank=ranks - 1),
-            timeout_s=TIMEOUT_S,
-        )
-        for kind in EXPECTED
-    }
-    ends = {kind: end_of(run) for kind, run in runs.items()}
+    asked = spec_of(training__steps=50, parallelism__strategy="ddp")
+    found = bench.run_all(
+        dict.fromkeys(EXPECTED, asked),
+        ranks=ranks,
+        faults={kind: Fault(kind=kind, rank=ranks - 1) for kind in EXPECTED},
+        timeout_s=TIMEOUT_S,
+    )
+    runs = dict(found)
+    ends = {kind: end_of(runs[kind]) for kind in EXPECTED}
     return judge(ends, rank=ranks - 1, within_s=WITHIN_S * bench.slowness)
 
 

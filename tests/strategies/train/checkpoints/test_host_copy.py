@@ -69,7 +69,8 @@ def test_on_a_gpu_the_next_passes_compute_beside_the_copy() -> None:
     device = torch.device("cuda")
     state = {"model": {"a": torch.ones(1 << 28, device=device)}}
     x, copy = torch.ones(1 << 10, 1 << 10, device=device), HostCopy(device)
-    copy.take(state)  # allocates the pinned memory
+    copy.take(state)  # the first time: it allocates pinned memory, and cuBLAS is loaded
+    (x @ x).sum().item()
     copy.before_update()
     copy.wait()
     torch.cuda.synchronize()
