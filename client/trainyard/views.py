@@ -1915,7 +1915,9 @@ class Telemetry(View):
     fetch_bytes_per_s: float | None = None
     """Rate at which the last large file came from the store; None: none has come yet."""
     gpu_memory_used_gib: tuple[float, ...] = ()
-    gpu_pct: tuple[float, ...] = ()
+    gpu_pct: tuple[float | None, ...] = ()
+    """Share of the time in which anything ran on each GPU; None: not known, as for an instance of
+    MIG."""
     gpus: tuple[GpuReading, ...] = ()
 
 

@@ -3,6 +3,7 @@ outside."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,6 +16,8 @@ from core.tables.jobs import Attempt, AttemptPart, Job
 from core.transitions import note
 from core.wire.frames import IdleReport
 from core.wire.messages import Telemetry
+
+Value = TypeVar("Value")
 
 USED_PCT = 5.0  # of a GPU's time: what a display or a monitor takes is less
 
@@ -60,11 +63,11 @@ def look_at_gpus(
     now: datetime,
 ) -> bool:
     """Record use and memory of a workbench's GPUs, unless a guest has them now; return True if its
-    slots may be lent, or are no longer, by this."""
+    slots may be lent, or are no longer, by this. A GPU whose use is not known counts as used."""
     was_idle, held_before = attempt.idle_since is not None, attempt.gpu_held_gib
     if was_idle and _has_guest(session, job, part):
         return False
-    if max(_of_slots(telemetry.gpu_pct, part), default=0.0) >= USED_PCT:
+    if any(pct is None or pct >= USED_PCT for pct in _of_slots(telemetry.gpu_pct, part)):
         attempt.gpus_used_at = now
         if was_idle:
             _use_again(session, job, attempt, now=now)
@@ -94,7 +97,7 @@ def idle_note(session: Session, attempt: Attempt | None, choice: WhenIdle, *, no
     return f"{since} Its slots are lent until your next key or cell."
 
 
-def _of_slots(values: Sequence[float], part: AttemptPart) -> list[float]:
+def _of_slots(values: Sequence[Value], part: AttemptPart) -> list[Value]:
     return [values[slot] for slot in part.slots if slot < len(values)]
 
 

@@ -158,7 +158,9 @@ class Telemetry(Message):
     cpu_pct: float
     memory_used_gib: float
     disk_free_gib: float
-    gpu_pct: list[float] = []
+    gpu_pct: list[float | None] = []
+    """Share of the time in which anything ran on each GPU; None: not known, as for an instance of
+    MIG."""
     gpu_memory_used_gib: list[float] = []
     gpus: list[GpuReading] = Field(default=[], max_length=1024)
     fetch_bytes_per_s: float | None = Field(default=None, exclude_if=lambda rate: rate is None)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from dashboard.formats import counted
 from dashboard.questions import NODE_ACTS, before_node_act
 from dashboard.rendering import redirect, render
 from dashboard.said_once import forget, redirect_saying, said_to
@@ -105,6 +106,7 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "unfit": unfit,
         "out_of_use": out_of_use,
         "throttled": throttled,
+        "in_use": in_use,
         "sharing": sharing,
         "reading": reading,
         "words": WORDS,
@@ -142,6 +144,16 @@ def throttled(telemetry: Telemetry) -> set[int]:
     return {gpu.index for gpu in telemetry.gpus if gpu.throttled}
 
 
+def in_use(node: Node) -> str:
+    """Return the range of the use of a node's GPUs in words."""
+    told = node.telemetry.gpu_pct if node.telemetry else ()
+    known = [pct for pct in told if pct is not None]
+    words = [f"busy {min(known):.0f} to {max(known):.0f} percent"] if known else []
+    if unknown := len(told) - len(known):
+        words.append("use not known" if not known else f"use of {unknown} not known")
+    return f"{counted(len(told), 'GPU')}, {', '.join(words)}"
+
+
 def reading(gpu: GpuReading) -> str:
     """A GPU's clock, temperature, power and links in words; what it does not report is left out."""
     facts = []
@@ -169,8 +181,8 @@ def reading(gpu: GpuReading) -> str:
 def _summary(nodes: list[Node]) -> dict[str, object]:
     """What the tiles say."""
     gpus = [node for node in nodes if node.hardware.device == "cuda"]
-    busy = [pct for node in gpus if node.telemetry for pct in node.telemetry.gpu_pct]
-    working = [pct for pct in busy if pct >= BUSY_PCT]
+    told = [pct for node in gpus if node.telemetry for pct in node.telemetry.gpu_pct]
+    working = [pct for pct in told if pct is not None and pct >= BUSY_PCT]
     states = Counter(node.state for node in nodes if node.state != "ready")
     return {
         "ready": sum(node.state == "ready" and node.reachable for node in nodes),
@@ -179,6 +191,7 @@ def _summary(nodes: list[Node]) -> dict[str, object]:
         "slots": sum(node.hardware.slots for node in nodes if node.hardware.device != "cuda"),
         "busy_gpus": len(working),
         "mean_busy": sum(working) / len(working) if working else None,
+        "unknown_use": told.count(None),
         "held": sum(node.user is not None for node in nodes),
         "idle_held": sum(node.user is not None and not node.jobs for node in nodes),
         "free": sum(

@@ -19,8 +19,9 @@ from core.spec.script import plan_script
 from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import TERMINAL_JOB, Desired, JobState, LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import LeaseKind, Role, SlotState
-from core.wire.messages import HostUse
+from core.wire.messages import HostUse, Telemetry
 from core.workspaces.tree import EntryKind
+from strategies.plan.hardware import Hardware
 from strategies.plan.planner import Plan
 from strategies.plan.spec import Float32Matmul
 from tests.dashboard.fake_api import (
@@ -550,6 +551,25 @@ def test_nodes_show_use_condition_and_holder(api: FakeApi, page: TestClient) -> 
     assert "/drain" not in text, "only staff may"
     api.put("/v1/me", STAFF)
     assert "/nodes/node_01aaaaaaaaaaaaaaaaaaaaaaaa/drain" in page.get("/nodes").text
+
+
+def test_a_use_that_is_not_known_is_not_shown_as_idle(api: FakeApi, page: TestClient) -> None:
+    gpus = Hardware(class_name="a100x3", device="cuda", model="NVIDIA A100", slots=3, memory_gib=40)
+    load = {"cpu_pct": 1, "memory_used_gib": 3, "disk_free_gib": 70}
+
+    def shown(*gpu_pct: float | None) -> str:
+        told = Telemetry.model_validate({**load, "gpu_pct": gpu_pct})
+        api.put("/v1/nodes", [node(hardware=gpus, telemetry=told)])
+        return page.get("/nodes").text
+
+    some = shown(60, None, 0)
+    assert 'aria-label="east-01: 3 GPUs, busy 0 to 60 percent, use of 1 not known"' in some
+    assert 'title="GPU 1: use not known"' in some
+    assert "mean 60 % when busy, 1 not known" in some
+    none = shown(None, None, None)
+    assert 'aria-label="east-01: 3 GPUs, use not known"' in none
+    assert " 0 % busy" not in none
+    assert "none busy, 3 not known" in none
 
 
 def test_a_nodes_jobs_have_names_where_the_viewer_may_see_them(

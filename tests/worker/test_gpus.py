@@ -159,11 +159,12 @@ def test_instances_of_a_split_gpu_are_slots_of_their_own(api: FakeApi, node: Gpu
         {"uuid": f"MIG-{n}", "name": f"{A100} MIG 3g.20gb", "gib": 19.5, "ids": [n + 1, 0]}
         for n in range(2)
     ]
-    node.script(a100(0), a100(1, mig=parts))
+    node.script(a100(0, busy=12), a100(1, mig=parts, busy=97))
     node.start()
     node.wait_for_health(OK, OK, OK)
     last = api.last()
     assert last is not None
+    assert last.telemetry.gpu_pct == [12.0, None, None], "NVML does not report an instance's use"
     told = [(gpu.uuid, gpu.name, gpu.memory_gib) for gpu in last.inventory.gpus]
     assert told[1:] == [(f"MIG-{n}", f"{A100} MIG 3g.20gb", 19.5) for n in range(2)]
     key = api.order(make_order(ranks=1, hardware=A100X4, slots=[2]))

@@ -28,12 +28,15 @@ NVLINK_COUNTERS = (
 )
 
 
-def use_pct(device: Device | None) -> float:
-    """Return the share of time in which a kernel ran, in percent; 0 if it is not reported."""
-    if device is None:
-        return 0.0
+def use_pct(device: Device | None) -> float | None:
+    """Return the share of time in which a kernel ran, in percent.
+
+    None if it is not known: NVML does not report it for an instance of MIG.
+    """
+    if device is None or device.handle is None:
+        return None
     found = _ask(pynvml.nvmlDeviceGetUtilizationRates, device.handle)
-    return 0.0 if found is None else float(found.gpu)
+    return None if found is None else float(found.gpu)
 
 
 def reading_of(slot: int, device: Device) -> GpuReading:

@@ -19,7 +19,7 @@ class TelemetrySource:
         psutil.cpu_percent()  # the first call has nothing to compare with
 
     def measure(self) -> Telemetry:
-        """Return the use of CPU, memory, disk and GPUs. A GPU that does not answer counts as 0."""
+        """Return the use of CPU, memory, disk and GPUs. A GPU that does not answer holds 0 GiB."""
         devices = [self.gpus.devices.get(gpu.uuid) for gpu in self.gpus.known]
         return Telemetry(
             cpu_pct=psutil.cpu_percent(),

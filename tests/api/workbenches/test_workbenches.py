@@ -4,13 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from starlette.testclient import TestClient, WebSocketDenialResponse, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from core.base.clock import utc_now
 from core.spec.spec import Launcher
 from core.spec.workbench import Workbench
-from core.tables.jobs import Job
+from core.tables.jobs import Attempt, Job
 from core.wire.frames import IdleReport, Kind, pack_idle, unpack
 from core.wire.messages import Orders
 from tests.api.agendas.test_agendas import lease
@@ -154,7 +155,7 @@ def test_it_is_idle_by_the_policy_and_says_what_its_gpus_hold(world: World) -> N
     assert beat["attempts"][0]["idle_after_s"] == 900
     running = {"job_id": job, "epoch": 1, "phase": "running"}
 
-    def look(pct: float, held_gib: float) -> None:
+    def look(pct: float | None, held_gib: float) -> None:
         load = {**heartbeat()["telemetry"], "gpu_pct": [pct], "gpu_memory_used_gib": [held_gib]}
         beat = {**heartbeat(running), "telemetry": load}
         world.node.post("/v1/node/heartbeat", json=beat).raise_for_status()
@@ -184,8 +185,13 @@ def test_it_is_idle_by_the_policy_and_says_what_its_gpus_hold(world: World) -> N
         held.send_bytes(pack_idle(IdleReport(True, after_s=900)))
         look(0, 3.2)
         assert note() == "", "its GPUs were used a moment ago"
+        with world.database.write() as session:
+            session.scalars(select(Attempt)).one().gpus_used_at = None
+        assert "lent until your next key" in report(held, is_idle=True)
+        look(None, 0)
+        assert note() == "", "nobody knows whether its GPUs are used"
     kinds = [one["kind"] for one in world.ann.get(f"/v1/jobs/{job}/events").json()["data"]]
-    assert [one for one in kinds if one in ("left", "returned")] == ["left", "returned"] * 2
+    assert [one for one in kinds if one in ("left", "returned")] == ["left", "returned"] * 3
 
 
 @pytest.mark.parametrize("outcome", ["lease_ended", "time_limit"])

@@ -767,6 +767,13 @@ def test_secrets_are_set_from_a_pipe_and_listed_without_values(
     assert "HF_TOKEN" in run("secrets", "list").stdout
 
 
+def test_the_use_of_gpus_is_the_mean_of_those_that_report_it(server: FakeServer, run: Run) -> None:
+    for told, said in (([90, None, 30], "60 % GPU"), ([None, None], "not known")):
+        telemetry = {**d.NODE["telemetry"], "gpu_pct": told}
+        server.answer("GET /v1/nodes", listed([{**d.NODE, "telemetry": telemetry}]))
+        assert said in run("nodes").stdout
+
+
 @pytest.mark.parametrize(
     ("sharing", "why", "said"),
     [

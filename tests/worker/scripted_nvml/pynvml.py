@@ -155,6 +155,8 @@ def nvmlDeviceGetComputeInstanceId(handle):
 
 
 def nvmlDeviceGetUtilizationRates(handle):
+    if isinstance(handle, tuple):  # as the driver does for an instance of MIG
+        _no()
     return SimpleNamespace(gpu=_gpu(handle).get("busy", 0))
 
 

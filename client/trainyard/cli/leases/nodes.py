@@ -93,12 +93,12 @@ def has(node: Node) -> str:
 
 
 def use(node: Node) -> str | None:
-    """Return the node's utilisation in percent."""
+    """Return the node's utilisation in percent: the mean of its GPUs whose use is known."""
     if node.telemetry is None or not node.reachable:
         return None
     if node.telemetry.gpu_pct:
-        mean = sum(node.telemetry.gpu_pct) / len(node.telemetry.gpu_pct)
-        return f"{mean:.0f} % GPU"
+        known = [pct for pct in node.telemetry.gpu_pct if pct is not None]
+        return f"{sum(known) / len(known):.0f} % GPU" if known else "not known"
     return f"{node.telemetry.cpu_pct:.0f} % CPU"
 
 
