@@ -18,9 +18,10 @@ from strategies.train.mesh import Mesh
 from strategies.train.patience import Patience
 from strategies.train.step import Step
 from strategies.train.trust.one_rank import Certifier
+from strategies.train.watching.allocator import Allocator
 from strategies.train.watching.console import tell_step
 from strategies.train.watching.memory_snapshot import MemorySnapshots
-from strategies.train.watching.metrics import MetricsLog, max_active_gib
+from strategies.train.watching.metrics import MetricsLog
 from strategies.train.watching.probe import Probe
 from strategies.train.watching.profiling import StepProfiler
 from strategies.train.watching.scales import Scales
@@ -57,7 +58,7 @@ class Observer:
             directory.artifacts, engine.state, rank=rank, device=device
         )
         self.probe, self.speed = Probe(device, engine.held), Speed(run_plan, mesh)
-        self.use = Use(device)
+        self.use, self.allocator = Use(device), Allocator(device, rank)
         self.story = Story(directory, checkpoint=checkpoint)
         self.patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
         self.metrics = MetricsLog(directory.metrics if mesh.is_first else None)
@@ -94,9 +95,9 @@ class Observer:
         step, loss = taken.progress.step, taken.agreed.loss
         grad_norm = None if taken.skipped else taken.agreed.grad_norm
         used = self.use.look()
-        memory = {}
+        memory: dict[str, float] = {}
         if self.mesh.is_first or seen or used:
-            memory["max_active_gib"] = max_active_gib(self.mesh.device)
+            memory = self.allocator.look(step)
             self.own_metrics.write(step, **memory, **seen, **used)
         self.metrics.write(
             step,

@@ -765,7 +765,11 @@ def _add_others(stage: Stage, session: Session, now: datetime) -> None:
         last_lines=["step 11 loss 6.95", "torch.OutOfMemoryError: CUDA out of memory"],
         duration_s=60.0,
     ).model_dump(mode="json")
-    add_metrics(session, attempt, curve(12, step_s=1.2, tokens=32768, start=now - HOUR))
+    columns = curve(12, step_s=1.2, tokens=32768, start=now - HOUR)
+    columns["max_active_gib"] = np.full(12, 36.2)
+    columns["max_reserved_gib"] = np.full(12, 39.4)
+    columns["num_alloc_retries"] = np.append(np.full(9, np.nan), [1, 2, 3])
+    add_metrics(session, attempt, columns)
     add_log(
         session,
         attempt,

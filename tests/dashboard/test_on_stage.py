@@ -488,6 +488,8 @@ def test_a_failed_job_opens_with_its_last_lines_and_the_way_out(stage: Stage, pa
     box = card.get_by_text("Edit and run again").bounding_box()
     assert box is not None
     assert box["y"] < 600, "in the first view"
+    memory = page.locator(".tile", has_text="Peak memory")
+    memory.get_by_text(", 39.4 GiB reserved, full: 3 retries, see the log").wait_for()
     card.get_by_text("Full log").click()
     page.locator("[data-log] li").nth(2).wait_for()
     assert page.get_attribute("[data-job-tabs] [aria-current]", "href") == "#logs"

@@ -128,7 +128,10 @@ export const KINDS = {
     unit: "GiB, rank 0, peak so far",
     format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)),
     fromZero: true,
-    series: [{ key: "max_active_gib", name: "peak", colour: "--c-1", width: 1.5 }],
+    series: [
+      { key: "max_active_gib", name: "peak", colour: "--c-1", width: 1.5 },
+      { key: "max_reserved_gib", name: "reserved", colour: "--c-2", width: 1 },
+    ],
   },
   time: {
     unit: "seconds",

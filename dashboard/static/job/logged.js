@@ -9,7 +9,7 @@ import { series } from "./known.js";
 
 const SHOWN = new Set([
   ...Object.values(KINDS).flatMap((kind) => kind.series.map((line) => line.key)),
-  ...["time", "tokens_seen", "preflight_ms"], // an axis, and what a sentence tells
+  ...["time", "tokens_seen", "preflight_ms", "num_alloc_retries"], // an axis, and what is told
 ]);
 const OF_A_MOMENT = new RegExp(`^(${MOMENTS.join("|")})_\\w+_gib$`); // the chart of the phases
 const NO_PREFIX = "Others";

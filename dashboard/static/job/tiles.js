@@ -87,6 +87,10 @@ export function tell() {
     );
   const memory = series.last("max_active_gib");
   put("memory", memory === null ? UNKNOWN : gib(memory));
+  const reserved = series.last("max_reserved_gib");
+  if (reserved !== null) put("reserved", `, ${gib(reserved)} reserved`);
+  const retries = series.last("num_alloc_retries");
+  if (retries !== null) put("full", `, full: ${count(retries)} retries, see the log`);
   if (recipe) tellPlan(memory, step);
   const percent = job.steps ? (100 * step) / job.steps : 0;
   const bar = document.querySelector("[data-progress]");

@@ -4,15 +4,10 @@ Names and units: docs/training.md.
 """
 
 import json
-import resource
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-import torch
-
-from strategies.plan.estimates.memory import GIB
 
 Value = float | int | str | None
 
@@ -47,10 +42,3 @@ class MetricsLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def max_active_gib(device: torch.device) -> float:
-    """Return the peak GiB so far: of tensors on a GPU, of the whole process (resident) on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / GIB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB  # Linux counts KiB
