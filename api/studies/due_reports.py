@@ -102,9 +102,7 @@ def _write(process: Process, job_id: str, owner: Person, now: datetime) -> bool:
         process.transact(_give_up, job_id, str(refusal), now=now)
     except (SQLAlchemyError, read_only.ReadOnly):
         raise
-    except (
-        Exception
-    ):  # one that can't be written must not hold up the others, nor be tried for ever
+    except Exception:  # given up, or it would hold up the others for ever
         log.exception("report_not_written", job=job_id)
         process.transact(_give_up, job_id, BROKEN, now=now)
     return False

@@ -27,7 +27,7 @@ from tests.spine.short_leases import book_soon, cut
 from tests.spine.test_workbench_leases import ahead, lease_state
 from worker.attempts import Attempt
 from worker.scripts.sandbox import find_level
-from worker.workbench.jupyter import why_not_installed
+from worker.workbench.jupyter import START, why_not_installed
 
 if find_spec("pycrdt") is None:
     pytest.skip("jupyter-collaboration is not installed here", allow_module_level=True)
@@ -47,9 +47,7 @@ pytestmark = [
 PARTS = ("", "worker", "scheduler", "carrier", "valkey", "api", "kernel", "server")
 BELOW_SHIM: dict[str, Callable[[psutil.Process], bool]] = {
     "carrier": lambda one: "attempts" in one.cwd() and bool(one.net_connections("tcp")),
-    "server": lambda one: (
-        one.cmdline()[1:3] == ["-m", "jupyterlab"]
-    ),  # the porter has it further on
+    "server": lambda one: one.cmdline()[1:3] == ["-c", START],  # the porter has it further on
     "kernel": lambda one: "ipykernel_launcher" in one.cmdline(),
 }
 LEASE_ENDED = ("cancelled", "lease_ended")

@@ -17,6 +17,14 @@ NEEDED = ("jupyterlab", "jupyter_collaboration", "ipykernel")
 UPDATE_STORE = Path(__file__).with_name("update_store.py")
 CLOCK = Path(__file__).with_name("clock")  # an extension of ours: the minutes that are left
 SHARE, CONFIG = "share", "config"  # of the porter's folder: where Jupyter looks first
+# The grammar of international URLs takes half of the start to compile. jsonschema does without it,
+# and no schema of Jupyter's has such a URL.
+START = """\
+import sys
+sys.modules["rfc3987_syntax"] = None
+from jupyterlab.labapp import main
+sys.exit(main())
+"""
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for leave to fetch them
 
 
@@ -49,7 +57,7 @@ def server_command(python: str, home: str) -> list[str]:
         "BaseFileIdManager.db_path": unwritten.FILE_IDS,
     }
     return [
-        *(python, "-m", "jupyterlab"),
+        *(python, "-c", START),
         *(f"--{name}={value}" for name, value in options.items()),
     ]
 
