@@ -36,6 +36,7 @@ from api.jobs import routes_checkpoints as checkpoints
 from api.jobs import routes_layout as job_layout
 from api.jobs import routes_plan_accuracy as plan_accuracy
 from api.jobs import routes_submission as submission
+from api.jobs.plain_submissions import PlainSubmissions
 from api.jobs.plan_cache import PlanCache
 from api.jobs.queueing import Submissions
 from api.jobs.routes_plan_accuracy import keep_learning
@@ -198,6 +199,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         audience,
         plans,
         tunnels,
+        PlainSubmissions(),
         Submissions(),
         MetricBatches(),
         Merges(),

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.agendas.schemas import NewAgenda
-from api.jobs.plan_cache import USED_STATES, PlanCache, PlanOnClass, classes_on_offer
+from api.jobs.plan_cache import USED_STATES, Offers, PlanCache, PlanOnClass
 from api.jobs.submission import PlannedSpec, overridden, plan_job, read_spec, require_runnable
 from api.web.errors import InvalidRequest, validation_items
 from api.web.identity import Person
@@ -106,7 +106,7 @@ def block_of_class(
     session: Session, hours: int, node_class: str, nodes: int, person: Person, *, now: datetime
 ) -> AgendaBlock:
     """Return a block of `hours` on `nodes` nodes of the class, from the next full hour here on."""
-    offers = {offer.name: offer for offer in classes_on_offer(session)}
+    offers = {offer.name: offer for offer in Offers(session).all}
     if node_class not in offers:
         raise BadRequest(
             f"node_class: there is no node of class {node_class!r} here. Classes: "

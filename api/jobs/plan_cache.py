@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 
 from sqlalchemy import func, select
@@ -102,11 +103,21 @@ def training_key(spec: JobSpec) -> str:
     return sha256((ranks + spec.model_dump_json(include=fields)).encode()).hexdigest()
 
 
-def classes_on_offer(session: Session, only: str | None = None) -> Sequence[ClassOnOffer]:
-    """Return the node classes that have nodes in use, smallest first; or only the one named."""
-    query = CLASSES if only is None else CLASSES.where(NodeClass.name == only)
-    offers = [
-        ClassOnOffer(name, version, Hardware.model_validate(hardware), ready_nodes, num_nodes)
-        for name, version, hardware, ready_nodes, num_nodes in session.execute(query)
-    ]
-    return sorted(offers, key=lambda o: (o.hardware.slots, o.hardware.memory_gib, o.name))
+class Offers:
+    """Node classes that have nodes in use, read once for all jobs that a session plans."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @cached_property
+    def all(self) -> Sequence[ClassOnOffer]:
+        """All of them, smallest first."""
+        offers = [
+            ClassOnOffer(name, version, Hardware.model_validate(hardware), ready_nodes, num_nodes)
+            for name, version, hardware, ready_nodes, num_nodes in self._session.execute(CLASSES)
+        ]
+        return sorted(offers, key=lambda o: (o.hardware.slots, o.hardware.memory_gib, o.name))
+
+    def of(self, node_class: str | None) -> Sequence[ClassOnOffer]:
+        """Return the class of this name, if it is on offer; None: all of them."""
+        return [offer for offer in self.all if node_class in (None, offer.name)]

@@ -23,7 +23,7 @@ from api.jobs.inputs import (
     resolve_inputs,
 )
 from api.jobs.job_views import show_job
-from api.jobs.plan_cache import PlanCache, PlanOnClass
+from api.jobs.plan_cache import Offers, PlanCache, PlanOnClass
 from api.jobs.schemas import JobView
 from api.jobs.submission import PlannedSpec, plan_job, require_code, require_runnable
 from api.web.bells import Bells
@@ -91,9 +91,11 @@ def plan_new(
     sent: KeyedRequest,
     *,
     cloned_from: str | None = None,
+    offers: Offers | None = None,
 ) -> NewJob:
     """Plan a job that a person submits. Reads only; raises BadRequest if it fits nowhere."""
-    planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
+    cache = process.service(PlanCache)
+    planned = plan_job(session, cache, spec, user_id=person.id, offers=offers)
     chosen = require_runnable(planned)
     return NewJob(person, planned, chosen, sent, utc_now(), cloned_from)
 

@@ -5,17 +5,16 @@ from typing import Annotated
 
 from anyio import from_thread
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from api.jobs.job_answer import answer
-from api.jobs.queueing import NewJob, plan_new, queue
+from api.jobs.plain_submissions import SentJob, submit
+from api.jobs.queueing import plan_new, queue
 from api.jobs.schemas import JobView
 from api.jobs.spec_body import JOB_BODY, SpecBody
 from api.jobs.submission import laid_over, read_spec
-from api.web.auth import SignedIn, enter_by_token
+from api.web.auth import SignedIn
 from api.web.idempotency import KEY, IdempotencyKey, keyed
 from api.web.process import Process, ProcessDep
-from api.web.rate_limits import LimitState
 from api.web.short_way import short_way
 from api.web.text_types import PlainText
 from core.base.strict_text import parse
@@ -28,8 +27,8 @@ async def _create_plain(request: Request) -> Response | None:
     if not _is_plain(request):
         return None
     process: Process = request.app.state.process
-    new, standing = await run_in_threadpool(_plan, request, process, await request.body())
-    return answer(await queue(process, new), 201, standing)
+    view, standing = await submit(process, SentJob(request, await request.body()))
+    return answer(view, 201, standing)
 
 
 router = APIRouter(tags=["jobs"], route_class=short_way(_create_plain))
@@ -74,13 +73,3 @@ def _is_plain(request: Request) -> bool:
         and not request.scope["query_string"]
         and (key is None or re.fullmatch(KEY, key) is not None)
     )
-
-
-def _plan(request: Request, process: Process, raw: bytes) -> tuple[NewJob, LimitState]:
-    """Return the job of a plain request, planned, and the standing of its sender."""
-    with process.read() as session:
-        person = enter_by_token(session, request, process)
-        spec = read_spec(parse(raw, request.headers.get("content-type", "")))
-        standing = process.limits.count_submission(person.id)
-        sent = keyed(person, request.headers.get("idempotency-key"), PATH, raw)
-        return plan_new(session, process, person, spec, sent), standing

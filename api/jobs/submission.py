@@ -16,7 +16,7 @@ from api.jobs.inputs import (
     find_mixture,
     resolve_inputs,
 )
-from api.jobs.plan_cache import PlanCache, PlanOnClass, classes_on_offer
+from api.jobs.plan_cache import Offers, PlanCache, PlanOnClass
 from api.nodes.network_lists import ceilings_of, granted_hosts
 from api.web.errors import InvalidRequest, validation_items
 from api.web.schemas import ProblemItem
@@ -100,8 +100,16 @@ def read_spec(text: SpecText) -> AnyJobSpec:
     return spec
 
 
-def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: str) -> PlannedSpec:
-    """Plan `spec` on every node class that it may run on. Reads only.
+def plan_job(
+    session: Session,
+    cache: PlanCache,
+    spec: AnyJobSpec,
+    *,
+    user_id: str,
+    offers: Offers | None = None,
+) -> PlannedSpec:
+    """Plan `spec` on every node class that it may run on. Reads only; jobs that are planned
+    together share their `offers`.
 
     Raises BadRequest if its dataset, model, inputs, node class or lease do not exist.
     """
@@ -135,19 +143,20 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
                 param="resources.node_class",
             )
         wanted = leased
-    offers = [offer.part(num_slots) for offer in classes_on_offer(session, wanted)]
-    if wanted is not None and not offers:
-        known = ", ".join(offer.name for offer in classes_on_offer(session)) or "none yet"
+    offers = offers or Offers(session)
+    possible = [offer.part(num_slots) for offer in offers.of(wanted)]
+    if wanted is not None and not possible:
+        known = ", ".join(offer.name for offer in offers.all) or "none yet"
         raise BadRequest(
             f"resources.node_class: there is no node of class {wanted!r} here. Classes: {known}.",
             code="unknown_node_class",
             param="resources.node_class",
         )
-    enough = [offer for offer in offers if offer.num_nodes >= spec.resources.nodes]
+    enough = [offer for offer in possible if offer.num_nodes >= spec.resources.nodes]
     if spec.resources.device == "cpu":  # leave GPUs to others where there are nodes without
         enough.sort(key=lambda offer: offer.hardware.device != "cpu")
-    if offers and not enough:
-        most = max(offers, key=lambda offer: offer.num_nodes)
+    if possible and not enough:
+        most = max(possible, key=lambda offer: offer.num_nodes)
         raise BadRequest(
             f"resources.nodes: {spec.resources.nodes} nodes of one class were requested, but "
             f"the largest class, {most.name}, has {most.num_nodes}. Request fewer.",

@@ -8,7 +8,7 @@ from functools import partial
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from api.jobs.plan_cache import PlanCache, PlanOnClass
+from api.jobs.plan_cache import Offers, PlanCache, PlanOnClass
 from api.jobs.submission import PlannedSpec, plan_job, require_runnable
 from api.web.errors import InvalidRequest, validation_items
 from api.web.schemas import ProblemItem
@@ -93,7 +93,10 @@ def plan_study(
     Raises InvalidRequest if there is none, with every reason and the job that it keeps from
     running.
     """
-    planned = [plan_job(session, cache, spec, user_id=user_id) for spec in asked.specs]
+    offers = Offers(session)
+    planned = [
+        plan_job(session, cache, spec, user_id=user_id, offers=offers) for spec in asked.specs
+    ]
     specs = [one.spec for one in planned if isinstance(one.spec, JobSpec)]
     by_class = list(zip(*(one.plans for one in planned), strict=True))
     if not by_class:

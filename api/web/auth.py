@@ -20,11 +20,12 @@ from sqlalchemy.orm import Session, aliased
 from starlette.requests import HTTPConnection
 
 from api.web.credentials import SESSION_IDLE, SESSION_LONGEST, in_force
+from api.web.groups import attempt
 from api.web.identity import RANK, NodeIdentity, Person
 from api.web.process import Process, ProcessDep
 from api.web.scopes import MissingScope, included, scope_of
 from core.base.clock import utc_now
-from core.base.errors import Forbidden, Unauthenticated
+from core.base.errors import Forbidden, ServiceError, Unauthenticated
 from core.base.secret_text import digest
 from core.states import NodeState
 from core.tables.kinds import Role, Scope, TokenKind
@@ -40,13 +41,16 @@ SESSION_COOKIE = APIKeyCookie(name=COOKIE, auto_error=False, description="A brow
 
 # Built once: every request of a person or a node begins with one of them.
 Maker = aliased(Token)
-TOKEN = (
+TOKENS = (
     select(Token.id, Token.kind, Token.scopes, Token.expires_at, Token.revoked_at)
     .add_columns(Token.created_at, Token.last_used_at, Token.made_with, Maker.expires_at)
     .add_columns(User.id, User.name, User.role, User.zone, User.disabled)
     .join(User, User.id == Token.user_id)
     .outerjoin(Maker, Maker.id == Token.made_with)
-    .where(Token.sha256 == bindparam("sha256"))
+)
+TOKEN = TOKENS.where(Token.sha256 == bindparam("sha256"))
+EACH_TOKEN = TOKENS.add_columns(Token.sha256).where(
+    Token.sha256.in_(bindparam("sha256s", expanding=True))
 )
 
 NODE_TOKEN = (
@@ -57,7 +61,7 @@ NODE_TOKEN = (
 
 
 class TokenRow(NamedTuple):
-    """A row of TOKEN."""
+    """A row of TOKENS."""
 
     token_id: str
     kind: TokenKind
@@ -120,19 +124,27 @@ async def _identify(
     return person
 
 
-def enter_by_token(session: Session, request: Request, process: Process) -> Person:
-    """Return the same person as `signed_in`, in a session of the caller's own; a cookie opens
-    nothing here."""
-    secret, from_cookie = _credential(request)
-    if from_cookie:
-        raise Unauthenticated("Send `Authorization: Bearer <token>`.")
-    now = utc_now()
-    row = session.execute(TOKEN, {"sha256": digest(secret)}).one_or_none()
-    found = _in_force(None if row is None else TokenRow(*row), now)
-    person = _person(found, scope_of(request.method, request.scope["route"].path))
-    if _is_stale(found, now):
-        _touch(process, found, now)
-    return person
+class SentTokens:
+    """Bearer tokens of requests that came together, looked up in one query.
+
+    Cookies open nothing here.
+    """
+
+    def __init__(self, session: Session, process: Process, requests: Sequence[Request]) -> None:
+        self._process = process
+        self._now = utc_now()
+        sent = [attempt(sent_token, request) for request in requests]
+        sha256s = sorted({one for one in sent if not isinstance(one, ServiceError)})
+        rows = session.execute(EACH_TOKEN, {"sha256s": sha256s}) if sha256s else ()
+        self._found = {sha256: TokenRow(*row) for *row, sha256 in rows}
+
+    def enter(self, request: Request) -> Person:
+        """Return the same person as `signed_in`, or raise the same error."""
+        found = _in_force(self._found.get(sent_token(request)), self._now)
+        person = _person(found, scope_of(request.method, request.scope["route"].path))
+        if _is_stale(found, self._now):
+            _touch(self._process, found, self._now)
+        return person
 
 
 def _in_force(found: TokenRow | None, now: datetime) -> TokenRow:

@@ -9,10 +9,13 @@ group of one, and those that wait hold no thread.
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Generic, ParamSpec, TypeVar
+
+from core.base.errors import ServiceError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+P = ParamSpec("P")
 Write = Callable[[Sequence[Item]], Sequence[Answer]]
 
 MOST = 64  # in one group, so that other writers get their turn
@@ -58,6 +61,14 @@ class Groups(Generic[Item, Answer]):
                         answer.set_exception(error)
         finally:
             self._writing = None
+
+
+def attempt(work: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer | ServiceError:
+    """Return what `work` returns, or its refusal, so that one of a group is refused alone."""
+    try:
+        return work(*args, **kwargs)
+    except ServiceError as refusal:
+        return refusal
 
 
 def _written(

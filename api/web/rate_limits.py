@@ -8,10 +8,11 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import ceil
+from typing import TypeVar
 
 import redis
 import structlog
@@ -28,30 +29,37 @@ SPREAD_S = 5  # whoever is told the same second would come in the same second
 ANSWERS_WITHIN_S = 0.25
 AWAY_S = 5.0  # how long a Redis that did not answer is not asked again
 
-# Moments of what was counted, in microseconds of Redis's own clock, the oldest first. Returns 1 if
-# `cost` more were allowed, and counted; the count; and the time until the oldest is forgotten.
+# Moments of what was counted, in microseconds of Redis's own clock, the oldest first. Returns for
+# each key 1 if `cost` more were allowed, and counted; the count; and the time until the oldest is
+# forgotten. A key that is named twice is counted twice.
 COUNT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local most, cost, window = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local oldest = redis.call('LINDEX', KEYS[1], 0)
-while oldest and tonumber(oldest) <= now - window do
-    redis.call('LPOP', KEYS[1])
-    oldest = redis.call('LINDEX', KEYS[1], 0)
+local states = {}
+for number, key in ipairs(KEYS) do
+    local oldest = redis.call('LINDEX', key, 0)
+    while oldest and tonumber(oldest) <= now - window do
+        redis.call('LPOP', key)
+        oldest = redis.call('LINDEX', key, 0)
+    end
+    local counted = redis.call('LLEN', key)
+    local allowed = counted + cost <= most and 1 or 0
+    if allowed == 1 and cost > 0 then
+        local moment = string.format('%.0f', now)
+        for _ = 1, cost do redis.call('RPUSH', key, moment) end
+        redis.call('PEXPIRE', key, math.ceil(window / 1000))
+        counted = counted + cost
+        oldest = oldest or moment
+    end
+    states[number] = {allowed, counted, oldest and tonumber(oldest) + window - now or window}
 end
-local counted = redis.call('LLEN', KEYS[1])
-local allowed = counted + cost <= most and 1 or 0
-if allowed == 1 and cost > 0 then
-    local moment = string.format('%.0f', now)
-    for _ = 1, cost do redis.call('RPUSH', KEYS[1], moment) end
-    redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
-    counted = counted + cost
-    oldest = oldest or moment
-end
-return {allowed, counted, oldest and tonumber(oldest) + window - now or window}
+return states
 """
 
 log = structlog.get_logger()
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,14 @@ class RateLimits:
         none is counted."""
         most = self._settings.submissions_per_minute
         return self._count(f"submit {user_id}", most, "submissions", cost=jobs)
+
+    def count_submissions(self, user_ids: Sequence[str]) -> Sequence[LimitState | RateLimited]:
+        """Count a submission of each of these people, in one trip; return the refusal of each that
+        is over its limit."""
+        most = self._settings.submissions_per_minute
+        keys = [f"submit {user_id}" for user_id in user_ids]
+        states = self._asked(lambda counts: counts.count_each(keys, most))
+        return [state if state.allowed else RateLimited("submissions", state) for state in states]
 
     def count_plan(self, user_id: str) -> None:
         """Count a plan; a page asks for one at each change of its text. Raises RateLimited over the
@@ -172,12 +188,12 @@ class RateLimits:
             yield f"sign-in of {person}", most * AT_LARGE, "failed sign-ins for this name"
 
     def _hit(self, key: str, most: int, cost: int = 1, *, minutes: int = 1) -> LimitState:
-        return self._standing(lambda counts: counts.count(key, most, cost, minutes=minutes))
+        return self._asked(lambda counts: counts.count(key, most, cost, minutes=minutes))
 
     def _look(self, key: str, most: int) -> LimitState:
-        return self._standing(lambda counts: counts.look(key, most))
+        return self._asked(lambda counts: counts.look(key, most))
 
-    def _standing(self, ask: "Callable[[SharedCounts | OwnCounts], LimitState]") -> LimitState:
+    def _asked(self, ask: "Callable[[SharedCounts | OwnCounts], Answer]") -> Answer:
         if time.monotonic() >= self._away_until:
             try:
                 return ask(self._shared)
@@ -198,23 +214,33 @@ class SharedCounts:
 
     def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> LimitState:
         """Count `cost` more within the last minutes. Raises RedisError when it does not answer."""
-        return self._ask(key, most, cost, WINDOW_S * minutes)
+        return self._ask([key], most, cost, WINDOW_S * minutes)[0]
+
+    def count_each(self, keys: Sequence[str], most: int) -> Sequence[LimitState]:
+        """Count one more for each key within the last minute, in one trip."""
+        return self._ask(keys, most, 1, WINDOW_S) if keys else []
 
     def look(self, key: str, most: int) -> LimitState:
         """Say whether one more could be counted. Raises RedisError if Redis does not answer."""
-        state = self._ask(key, most, 0, WINDOW_S)
+        [state] = self._ask([key], most, 0, WINDOW_S)
         return replace(state, allowed=state.remaining > 0)
 
-    def _ask(self, key: str, most: int, cost: int, window_s: float) -> LimitState:
-        allowed, counted, reset_us = self._script(
-            keys=[f"trainyard.limits/{key}"], args=[most, cost, round(window_s * 1e6)]
+    def _ask(
+        self, keys: Sequence[str], most: int, cost: int, window_s: float
+    ) -> Sequence[LimitState]:
+        states = self._script(
+            keys=[f"trainyard.limits/{key}" for key in keys],
+            args=[most, cost, round(window_s * 1e6)],
         )
-        return LimitState(
-            allowed=bool(allowed),
-            limit=most,
-            remaining=max(0, most - counted),
-            reset_s=max(1, ceil(reset_us / 1e6)),
-        )
+        return [
+            LimitState(
+                allowed=bool(allowed),
+                limit=most,
+                remaining=max(0, most - counted),
+                reset_s=max(1, ceil(reset_us / 1e6)),
+            )
+            for allowed, counted, reset_us in states
+        ]
 
     def close(self) -> None:
         """Close all connections."""
@@ -247,6 +273,10 @@ class OwnCounts:
                 remaining=max(0, most - len(times)),
                 reset_s=max(1, ceil(reset_s)),
             )
+
+    def count_each(self, keys: Sequence[str], most: int) -> Sequence[LimitState]:
+        """Count one more for each key within the last minute."""
+        return [self.count(key, most, 1) for key in keys]
 
     def look(self, key: str, most: int) -> LimitState:
         """Say whether one more could be counted within the last minute."""

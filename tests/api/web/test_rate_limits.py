@@ -158,6 +158,20 @@ def test_a_study_counts_whole_or_not_at_all(strict: ApiSettings) -> None:
     limits.close()
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+def test_those_who_come_together_are_counted_in_their_order(
+    strict: ApiSettings, is_away: bool
+) -> None:
+    limits = RateLimits(strict.model_copy(update={"redis_url": NOWHERE}) if is_away else strict)
+    ann, bob = (f"user_{uuid.uuid4().hex}" for _ in range(2))
+    limits.count_submission(ann, jobs=2)
+    told = limits.count_submissions([ann, bob, ann, ann])
+    left = ["over" if isinstance(one, RateLimited) else one.remaining for one in told]
+    assert left == [1, 3, 0, "over"]
+    assert limits.count_submissions([]) == []
+    limits.close()
+
+
 def test_without_redis_each_process_counts_for_itself(strict: ApiSettings) -> None:
     away = strict.model_copy(update={"redis_url": NOWHERE})
     first, second = RateLimits(away), RateLimits(away)
