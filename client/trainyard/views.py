@@ -609,6 +609,9 @@ class Plan(View):
     world_size: int = 0
     advice: tuple[Advice, ...] = ()
     """Changes that would make the job fit; empty if it fits."""
+    attention: str | None = None
+    """Kernel of attention that torch takes; None on a CPU, in a ring, for images and in plans of
+    older versions."""
     capacity_gib: float = 0.0
     """Memory available per rank: nine tenths of its GPU, or of its share of the host's RAM."""
     compiles: bool = False

@@ -8,9 +8,9 @@ H100 with torch 2.11 and cuDNN 9.19 by `trainyard prove`.
 from collections.abc import Iterator
 from enum import StrEnum
 
-from strategies.plan.hardware import Hardware
+from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import head_width, heads, kv_heads
-from strategies.plan.spec import ModelSpec, Precision, TrainSpec
+from strategies.plan.spec import Precision
 
 FLASH_HEADS_UP_TO, CUDNN_HEADS_UP_TO = 256, 128  # features per head
 # Names of GPUs with a capability below 8.0, which have no flash, begin with these.
@@ -49,31 +49,39 @@ def attention_kernel(
     return AttentionKernel.MATH
 
 
-def kernel_of(spec: TrainSpec, hardware: Hardware) -> AttentionKernel:
-    """Return the kernel of a text model's layers on a GPU."""
-    model: ModelSpec = spec.model
+def attends_whole(resolved: ResolvedSpec) -> bool:
+    """Return True if the queries of a text model meet all their keys in one call.
+
+    In a ring they don't: its blocks have kernels of their own, which keep neither scores nor masks.
+    """
+    is_text = not resolved.spec.model.name.reads_images
+    return is_text and resolved.spec.parallelism.ulysses_degree == resolved.layout.context
+
+
+def kernel_of(resolved: ResolvedSpec) -> AttentionKernel | None:
+    """Return the kernel of a run's layers; None on a CPU, in a ring and for images."""
+    spec, model = resolved.spec, resolved.spec.model
+    if resolved.hardware.device == "cpu" or not attends_whole(resolved):
+        return None
     return attention_kernel(
         spec.precision,
-        gpu=hardware.model,
+        gpu=resolved.hardware.model,
         masked=spec.data.packing,
         grouped=kv_heads(model) != heads(model),
         head_width=head_width(model),
     )
 
 
-def scores_are_kept(spec: TrainSpec, hardware: Hardware) -> Iterator[str]:
+def scores_are_kept(resolved: ResolvedSpec) -> Iterator[str]:
     """Warn if attention on a GPU takes the kernel that keeps every score."""
-    if hardware.device != "cuda" or spec.model.name.reads_images:
-        return
-    if spec.parallelism.context_parallel_degree not in (None, 1):
-        return  # rings have kernels of their own
-    if kernel_of(spec, hardware) is not AttentionKernel.MATH:
+    spec = resolved.spec
+    if kernel_of(resolved) is not AttentionKernel.MATH:
         return
     remedy = "take precision bfloat16"
     if spec.data.packing:
         remedy += ", and kv_heads equal to heads or packing false"
     yield (
-        f"attention in {spec.precision} with these heads runs without a fused kernel (math) on a "
-        "GPU: it is slow, and every layer keeps its scores, heads x tokens x tokens per sample, "
-        f"which the plan does not count; {remedy}"
+        f"attention in {spec.precision} with these heads runs without a fused kernel on this GPU: "
+        "it is slow, and its scores, heads x tokens x tokens per sample, are kept in memory; "
+        f"{remedy}"
     )

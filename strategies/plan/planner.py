@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from strategies.plan import rules
-from strategies.plan.attention_kernels import scores_are_kept
+from strategies.plan.attention_kernels import AttentionKernel, kernel_of, scores_are_kept
 from strategies.plan.catalog import TECHNIQUES, ResultClass, promised
 from strategies.plan.estimates.advice import Advice, Outcome, advise
 from strategies.plan.estimates.cost import Cost, cost
@@ -28,7 +28,7 @@ from strategies.plan.layout import AXES, Layout
 from strategies.plan.learning_rate import scaling_policy
 from strategies.plan.rules.adapters import assumed_dtype, nothing_to_adapt
 from strategies.plan.rules.layout import DEGREE_FIELDS
-from strategies.plan.rules.precision import emulated, unused_tf32
+from strategies.plan.rules.precision import emulated, slow_float32, unused_tf32
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.rules.zero import computed_in_float32, swapping_is_compiled
 from strategies.plan.shapes import count_trained, parameters_of, tokens_per_sample
@@ -77,6 +77,11 @@ class Plan(BaseModel):
     """True if layers run as generated kernels."""
     float32_matmul: Float32Matmul = Float32Matmul.EXACT
     deterministic: bool = False
+    attention: AttentionKernel | None = Field(
+        default=None, exclude_if=lambda kernel: kernel is None
+    )
+    """Kernel of attention that torch takes; None on a CPU, in a ring, for images and in plans of
+    older versions."""
     world_size: int
     nodes: int
     ranks_per_node: int
@@ -232,7 +237,8 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
     warnings = [] if policy is None else [policy]
     warnings.extend(emulated(spec.precision, hardware))
     warnings.extend(unused_tf32(spec, hardware))
-    warnings.extend(scores_are_kept(spec, hardware))
+    warnings.extend(slow_float32(spec, hardware))
+    warnings.extend(scores_are_kept(resolved))
     warnings.extend(computed_in_float32(resolved))
     warnings.extend(swapping_is_compiled(resolved))
     warnings.extend(nothing_to_adapt(spec))
@@ -264,6 +270,7 @@ def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
         compiles=spec.compile is True,
         float32_matmul=spec.float32_matmul,
         deterministic=spec.deterministic,
+        attention=kernel_of(resolved),
         world_size=resolved.world_size,
         nodes=resolved.nodes,
         ranks_per_node=resolved.ranks_per_node,

@@ -21,6 +21,7 @@ from core.states import TERMINAL_JOB, Desired, JobState, LeaseState, NodeState, 
 from core.tables.kinds import LeaseKind, Role, SlotState
 from core.wire.messages import HostUse, Telemetry
 from core.workspaces.tree import EntryKind
+from strategies.plan.attention_kernels import AttentionKernel
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import Plan
 from strategies.plan.spec import Float32Matmul
@@ -446,7 +447,12 @@ def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient)
 def test_a_plan_shows_arithmetic_that_is_not_the_usual(api: FakeApi, page: TestClient) -> None:
     usual = planned(spec())
     unusual = usual.model_copy(
-        update={"compiles": True, "float32_matmul": Float32Matmul.TF32, "deterministic": True}
+        update={
+            "compiles": True,
+            "float32_matmul": Float32Matmul.TF32,
+            "deterministic": True,
+            "attention": AttentionKernel.MATH,
+        }
     )
     for made, shown in ((usual, False), (unusual, True)):
         answer = answer_of_planning(spec(), made)
@@ -457,6 +463,7 @@ def test_a_plan_shows_arithmetic_that_is_not_the_usual(api: FakeApi, page: TestC
             "<dd>compiled (torch.compile)</dd>",
             "<dt>float32 products</dt><dd>tf32</dd>",
             "<dt>algorithms</dt><dd>deterministic</dd>",
+            "<dt>attention</dt><dd>math kernel</dd>",
         ):
             assert (line in preview) is shown
         api.show(job(plan=made))

@@ -126,13 +126,30 @@ def activation_bytes(resolved: ResolvedSpec, layers: float, in_flight: float) ->
     spec, how = resolved.spec, resolved.spec.activation_checkpointing
     kept = layer_bytes(resolved, how)
     again = max(0.0, layer_bytes(resolved, ActivationCheckpointing.NONE) - kept)
-    numbers = 2.0 * spec.model.width
-    if not spec.model.name.reads_images and loss_in_runs(resolved):  # else logits are larger
-        gated = spec.model.name is ModelName.LLAMA
-        inside = (2 if gated else 1) * (2 if is_lean(resolved) else 1)
-        numbers += inside * ffn_width(spec.model) / resolved.layout.tensor
-    passing = tokens(resolved) * numbers * bytes_per_feature(spec)
-    return layers * in_flight * kept + again + passing
+    features = tokens(resolved) * 2 * spec.model.width * bytes_per_feature(spec)
+    return layers * in_flight * kept + again + features + passing_in_feed_forward(resolved)
+
+
+def passing_in_feed_forward(resolved: ResolvedSpec) -> float:
+    """Return the bytes in transit inside a layer's feed-forward part."""
+    model = resolved.spec.model
+    if model.name.reads_images or not loss_in_runs(resolved):  # then logits are larger
+        return 0.0
+    inside = (2 if model.name is ModelName.LLAMA else 1) * (2 if is_lean(resolved) else 1)
+    numbers = inside * ffn_width(model) / resolved.layout.tensor
+    return tokens(resolved) * numbers * bytes_per_feature(resolved.spec)
+
+
+def feed_forward_bytes(resolved: ResolvedSpec) -> float:
+    """Return the bytes of the feed-forward part of a text model's layer, with those in transit.
+
+    They do not exist yet, or no longer, while the layer's attention is at work.
+    """
+    model = resolved.spec.model
+    kept = (2 if model.name is ModelName.LLAMA else 1) * (1 if is_lean(resolved) else 2)
+    numbers = kept * ffn_width(model) / resolved.layout.tensor
+    kept_bytes = tokens(resolved) * numbers * bytes_per_feature(resolved.spec)
+    return kept_bytes + passing_in_feed_forward(resolved)
 
 
 def logit_bytes(resolved: ResolvedSpec) -> float:

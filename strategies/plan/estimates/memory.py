@@ -18,6 +18,7 @@ from strategies.plan.estimates import swapping
 from strategies.plan.estimates.activations import (
     activation_bytes,
     exchange_bytes,
+    feed_forward_bytes,
     handed_over_bytes,
     logit_bytes,
     loss_in_runs,
@@ -28,6 +29,7 @@ from strategies.plan.estimates.optimizer_step import (
     numbers_copied_in_step,
 )
 from strategies.plan.estimates.runtime import process_gib
+from strategies.plan.estimates.scores import InAttention, mask, scores
 from strategies.plan.estimates.units import gathered, in_half, reduces_each, sizes
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
@@ -82,6 +84,37 @@ class Share(NamedTuple):
     has_embedding: bool
     has_head: bool
     in_flight: float  # micro-batches
+
+
+class InPasses(NamedTuple):
+    """Bytes that a rank holds at the peak of the forward and backward passes."""
+
+    activations: float
+    logits: float
+    scores: InAttention
+    mask: InAttention
+
+    @property
+    def total(self) -> float:
+        return self.activations + self.logits + self.scores.total + self.mask.total
+
+    def less(self, room: float) -> "InPasses":
+        """Return the bytes beside gradients, which take over `room` bytes of what has been kept.
+
+        What passes in attention does so in the last layer, whose gradient is still to come, and in
+        the first, when all others have theirs.
+        """
+        left = []
+        for kept in (self.activations, self.logits, self.scores.kept, self.mask.kept):
+            left.append(max(0.0, kept - room))
+            room = max(0.0, room - kept)
+        activations, logits, of_scores, of_mask = left
+        return InPasses(
+            activations,
+            logits,
+            InAttention(of_scores, self.scores.passing),
+            InAttention(of_mask, self.mask.passing),
+        )
 
 
 class States(NamedTuple):
@@ -308,15 +341,15 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
         terms.append(term("late gradients", late, exact, f"{delay} waiting for their update"))
-    activations = activation_bytes(resolved, share.layers, share.in_flight)
-    logits = logit_bytes(resolved) if share.has_head else 0.0
+    passes = in_passes(resolved, share)
     if resolved.strategy is Strategy.ZERO3:
         layer = (held * size + frozen / 2) / max(1, share.layers)
         source = "weights of this layer and the next, a gradient and its send buffer"
         terms.append(term("gathered", 4 * layer, False, source))
     elif shards > 1 and not zero_1_2:
         whole = held * sizes(resolved).gathered + frozen
-        num_bytes, source = gathered(resolved, stage=whole, activations=activations, logits=logits)
+        kept = passes.total - passes.logits
+        num_bytes, source = gathered(resolved, stage=whole, activations=kept, logits=passes.logits)
         terms.append(term("gathered", num_bytes, False, source))
     if resolved.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
         terms.append(term("swap buffers", swapped, False, SWAPPED_THROUGH))
@@ -337,21 +370,30 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         )
     source = "numbers that autograd keeps, layer by layer"
     if not gradients_stay(resolved):
-        room = states.gradients * size
+        passes = passes.less(states.gradients * size)
         source += ", less the memory that gradients take over from them"
-        logits, activations = (
-            max(0.0, logits - max(0.0, room - activations)),
-            max(0.0, activations - room),
-        )
     if loss_in_runs(resolved) and (shards == 1 or layout.pipeline > 1):
         last = embedding_gradient_bytes(resolved) if share.has_embedding else 0.0
-        last -= activations + logits + copies
+        last -= passes.total + copies
         if last > 0:
             numbers = "gradient of the embedding, to be added, less what is freed before"
             terms.append(term("embedding", last, False, numbers))
     terms += [
-        term("activations", activations, False, source),
-        term("logits", logits, False, "logits at a time, and gradients of these and of the head"),
+        term("activations", passes.activations, False, source),
+        term(
+            "logits",
+            passes.logits,
+            False,
+            "logits at a time, and gradients of these and of the head",
+        ),
+    ]
+    if passes.scores.total > 0:
+        kept_scores = "attention without a fused kernel: heads x tokens x tokens per sample"
+        terms.append(term("scores", passes.scores.total, False, kept_scores))
+    if passes.mask.total > 0:
+        masks = "attention within documents: tokens x tokens per sample"
+        terms.append(term("mask", passes.mask.total, False, masks))
+    terms += [
         process_term(resolved),
     ]
     freed = GIB * sum(each.gib for each in terms if each.name not in IN_EVERY_PHASE)
@@ -360,6 +402,23 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         source = f"copies that a step of {spec.training.optimizer} makes, less what passes free"
         terms.append(term("update", copied - freed, False, source))
     return terms
+
+
+def in_passes(resolved: ResolvedSpec, share: Share) -> InPasses:
+    """Return the bytes that the passes of a rank with this share of the model hold at most.
+
+    What passes in attention counts as far as it is more than what is never there at the same time:
+    logits and the feed-forward part of a layer.
+    """
+    layers, in_flight = share.layers, share.in_flight
+    logits = logit_bytes(resolved) if share.has_head else 0.0
+    of_scores, of_mask = scores(resolved, layers, in_flight), mask(resolved, layers, in_flight)
+    if of_scores.passing + of_mask.passing > 0:
+        elsewhere = logits + feed_forward_bytes(resolved)
+        of_mask = of_mask.beside(elsewhere - of_scores.passing)
+        of_scores = of_scores.beside(elsewhere)
+    activations = activation_bytes(resolved, layers, in_flight)
+    return InPasses(activations, logits, of_scores, of_mask)
 
 
 def embedding_gradient_bytes(resolved: ResolvedSpec) -> float:
@@ -389,8 +448,7 @@ def needed_by_phase(
     gradients, backward = gib["gradients"], sum(gib.values()) - update
     forward = backward
     if not gradients_stay(resolved):
-        kept = activation_bytes(resolved, share.layers, share.in_flight)
-        kept += logit_bytes(resolved) if share.has_head else 0.0
+        kept = in_passes(resolved, share).total
         forward -= max(0.0, gradients - factor * kept / GIB)
     copied = numbers_copied_in_step(resolved.spec) * BYTES_PER_WEIGHT[resolved.spec.precision]
     shards = resolved.layout.tensor * resolved.layout.shard

@@ -1,4 +1,4 @@
-"""Warnings about half precision on hardware that only emulates it."""
+"""Warnings about precisions that the hardware only emulates, or is slow in."""
 
 from collections.abc import Iterator
 
@@ -19,6 +19,19 @@ def unused_tf32(spec: TrainSpec, hardware: Hardware) -> Iterator[str]:
         yield "float32_matmul tf32 is for GPUs: on a CPU products stay exact"
     elif gpu is not None and gpu.tf32 is None:
         yield f"{hardware.model} has no units for TF32: products stay exact"
+
+
+def slow_float32(spec: TrainSpec, hardware: Hardware) -> Iterator[str]:
+    """Warn if products are computed in exact float32 on a GPU that has units for bfloat16."""
+    gpu = speeds_of(hardware)
+    if hardware.device == "cpu" or gpu is None or gpu.bfloat16 is None:
+        return
+    if spec.precision is Precision.FLOAT32 and spec.float32_matmul is Float32Matmul.EXACT:
+        yield (
+            f"float32 leaves most of this GPU unused: its products reach {gpu.float32:g} TFLOP/s, "
+            f"those of bfloat16 {gpu.bfloat16:g}; take precision bfloat16 unless exact float32 is "
+            "what you want"
+        )
 
 
 def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:

@@ -181,11 +181,12 @@ def test_plan_shows_what_it_costs(server: FakeServer, run: Run, job_file: str) -
 def test_plan_shows_arithmetic_that_is_not_the_usual(
     server: FakeServer, run: Run, job_file: str
 ) -> None:
-    lines = ("compiled (torch.compile)", "float32 products", "algorithms")
+    lines = ("compiled (torch.compile)", "float32 products", "algorithms", "math kernel")
     everything(server)
     usual = run("plan", job_file).stdout
     assert not [line for line in lines if line in usual]
     plan = {**d.PLAN, "compiles": True, "float32_matmul": "tf32", "deterministic": True}
+    plan["attention"] = "math"
     answer = {**d.PLAN_ANSWER, "plans": [{**d.CLASS_PLAN, "plan": plan}]}
     server.answer("POST /v1/jobs/plan", as_json(answer))
     shown = run("plan", job_file).stdout

@@ -48,11 +48,18 @@ def test_the_plan_warns_of_scores_that_are_kept() -> None:
         spec = make_spec(model__name="llama", **changes)
         return plan(spec, nodes=1, ranks_per_node=1, hardware=known_node("a100-80gb", gpus=1))
 
-    [said] = on_gpu(model__kv_heads=2).warnings
-    assert "without a fused kernel (math)" in said
+    slow, said = on_gpu(model__kv_heads=2).warnings
+    assert slow.startswith(
+        "float32 leaves most of this GPU unused: its products reach 19.5 TFLOP/s"
+    )
+    assert "without a fused kernel" in said
     assert said.endswith("take precision bfloat16")
+    assert on_gpu(model__kv_heads=2).attention == "math"
     assert on_gpu(model__kv_heads=2, precision="bfloat16").warnings == []
     older = make_spec(model__name="llama", model__kv_heads=2, precision="float16")
     on_t4 = plan(older, nodes=1, ranks_per_node=1, hardware=known_node("t4-16gb", gpus=1))
-    assert any("without a fused kernel (math)" in told for told in on_t4.warnings)
-    assert on_gpu().warnings == []
+    assert any("without a fused kernel" in told for told in on_t4.warnings)
+    assert on_gpu().attention == "efficient"
+    assert on_gpu().warnings == [slow], "a T4 has no bfloat16, an A100 has"
+    assert on_gpu(float32_matmul="tf32").warnings == []
+    assert not any("leaves most" in told for told in on_t4.warnings)

@@ -221,8 +221,11 @@ def batch_sentence(made: Plan) -> str:
 
 
 def arithmetic_facts(made: Plan) -> list[tuple[str, Any]]:
-    """Return what differs from eager layers, exact float32 and torch's own choice of algorithms."""
+    """Return the kernel of attention, and what differs from eager layers, exact float32 and torch's
+    own choice of algorithms."""
     facts = []
+    if made.attention:
+        facts.append(("attention", f"{made.attention} kernel"))
     if made.compiles:
         facts.append(("layers", "compiled (torch.compile)"))
     if made.float32_matmul != "exact":

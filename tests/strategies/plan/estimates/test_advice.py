@@ -132,6 +132,7 @@ def test_auto_shards_beside_what_heads_can_be_split() -> None:
     spec = asking_for(
         "qwen2.5-1.5b",
         parallelism={},
+        precision="bfloat16",
         training__micro_batch_size="auto",
         data__sequence_length=4096,
     )
