@@ -49,6 +49,33 @@ def attention_kernel(
     return AttentionKernel.MATH
 
 
+def repeats_keys(precision: Precision, *, gpu: str | None, masked: bool, head_width: int) -> bool:
+    """Return True if models copy keys and values that query heads share, one for each of them.
+
+    They do where torch has a fused kernel for separate heads, but none for shared ones.
+    """
+
+    def kernel(*, grouped: bool) -> AttentionKernel:
+        return attention_kernel(
+            precision, gpu=gpu, masked=masked, grouped=grouped, head_width=head_width
+        )
+
+    return kernel(grouped=True) is AttentionKernel.MATH is not kernel(grouped=False)
+
+
+def copies_keys(resolved: ResolvedSpec) -> bool:
+    """Return True if the layers of a run on GPUs copy keys and values, by `repeats_keys`."""
+    spec, model = resolved.spec, resolved.spec.model
+    if resolved.hardware.device == "cpu" or not attends_whole(resolved):
+        return False
+    return kv_heads(model) != heads(model) and repeats_keys(
+        spec.precision,
+        gpu=resolved.hardware.model,
+        masked=spec.data.packing,
+        head_width=head_width(model),
+    )
+
+
 def attends_whole(resolved: ResolvedSpec) -> bool:
     """Return True if the queries of a text model meet all their keys in one call.
 
@@ -67,21 +94,16 @@ def kernel_of(resolved: ResolvedSpec) -> AttentionKernel | None:
         spec.precision,
         gpu=resolved.hardware.model,
         masked=spec.data.packing,
-        grouped=kv_heads(model) != heads(model),
+        grouped=kv_heads(model) != heads(model) and not copies_keys(resolved),
         head_width=head_width(model),
     )
 
 
 def scores_are_kept(resolved: ResolvedSpec) -> Iterator[str]:
     """Warn if attention on a GPU takes the kernel that keeps every score."""
-    spec = resolved.spec
-    if kernel_of(resolved) is not AttentionKernel.MATH:
-        return
-    remedy = "take precision bfloat16"
-    if spec.data.packing:
-        remedy += ", and kv_heads equal to heads or packing false"
-    yield (
-        f"attention in {spec.precision} with these heads runs without a fused kernel on this GPU: "
-        "it is slow, and its scores, heads x tokens x tokens per sample, are kept in memory; "
-        f"{remedy}"
-    )
+    if kernel_of(resolved) is AttentionKernel.MATH:
+        yield (
+            f"attention in {resolved.spec.precision} runs without a fused kernel on a GPU: it is "
+            "slow, and its scores, heads x tokens x tokens per sample, are kept in memory; take "
+            "precision bfloat16"
+        )

@@ -29,7 +29,7 @@ from strategies.plan.estimates.optimizer_step import (
     numbers_copied_in_step,
 )
 from strategies.plan.estimates.runtime import process_gib
-from strategies.plan.estimates.scores import InAttention, mask, scores
+from strategies.plan.estimates.scores import InAttention, copied_keys, mask, scores
 from strategies.plan.estimates.units import gathered, in_half, reduces_each, sizes
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
@@ -93,10 +93,12 @@ class InPasses(NamedTuple):
     logits: float
     scores: InAttention
     mask: InAttention
+    keys: InAttention
 
     @property
     def total(self) -> float:
-        return self.activations + self.logits + self.scores.total + self.mask.total
+        in_attention = self.scores.total + self.mask.total + self.keys.total
+        return self.activations + self.logits + in_attention
 
     def less(self, room: float) -> "InPasses":
         """Return the bytes beside gradients, which take over `room` bytes of what has been kept.
@@ -105,15 +107,17 @@ class InPasses(NamedTuple):
         the first, when all others have theirs.
         """
         left = []
-        for kept in (self.activations, self.logits, self.scores.kept, self.mask.kept):
+        in_attention = (self.scores.kept, self.mask.kept, self.keys.kept)
+        for kept in (self.activations, self.logits, *in_attention):
             left.append(max(0.0, kept - room))
             room = max(0.0, room - kept)
-        activations, logits, of_scores, of_mask = left
+        activations, logits, of_scores, of_mask, of_keys = left
         return InPasses(
             activations,
             logits,
             InAttention(of_scores, self.scores.passing),
             InAttention(of_mask, self.mask.passing),
+            InAttention(of_keys, self.keys.passing),
         )
 
 
@@ -393,6 +397,9 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     if passes.mask.total > 0:
         masks = "attention within documents: tokens x tokens per sample"
         terms.append(term("mask", passes.mask.total, False, masks))
+    if passes.keys.total > 0:
+        copies_of = "keys and values, copied for each head of queries"
+        terms.append(term("keys", passes.keys.total, False, copies_of))
     terms += [
         process_term(resolved),
     ]
@@ -413,12 +420,14 @@ def in_passes(resolved: ResolvedSpec, share: Share) -> InPasses:
     layers, in_flight = share.layers, share.in_flight
     logits = logit_bytes(resolved) if share.has_head else 0.0
     of_scores, of_mask = scores(resolved, layers, in_flight), mask(resolved, layers, in_flight)
-    if of_scores.passing + of_mask.passing > 0:
+    of_keys = copied_keys(resolved, layers, in_flight)
+    if of_scores.passing + of_mask.passing + of_keys.passing > 0:
         elsewhere = logits + feed_forward_bytes(resolved)
+        of_keys = of_keys.beside(elsewhere - of_scores.passing - of_mask.passing)
         of_mask = of_mask.beside(elsewhere - of_scores.passing)
         of_scores = of_scores.beside(elsewhere)
     activations = activation_bytes(resolved, layers, in_flight)
-    return InPasses(activations, logits, of_scores, of_mask)
+    return InPasses(activations, logits, of_scores, of_mask, of_keys)
 
 
 def embedding_gradient_bytes(resolved: ResolvedSpec) -> float:

@@ -1,4 +1,4 @@
-"""Memory of attention's scores and masks. Pure, torch-free.
+"""Memory of attention's scores, masks and copied keys. Pure, torch-free.
 
 Fused kernels keep neither scores nor a mask, but the mask as a bias, if there is one. The math
 kernel keeps the scores. Source: torch's `_scaled_dot_product_attention_math`, whose saved tensors a
@@ -7,7 +7,12 @@ test counts.
 
 from typing import NamedTuple
 
-from strategies.plan.attention_kernels import AttentionKernel, attends_whole, kernel_of
+from strategies.plan.attention_kernels import (
+    AttentionKernel,
+    attends_whole,
+    copies_keys,
+    kernel_of,
+)
 from strategies.plan.catalog import BYTES_PER_FEATURE
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import heads, kv_width, query_width, tokens_per_sample
@@ -80,3 +85,17 @@ def mask(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttention
     if spec.activation_checkpointing is not ActivationCheckpointing.NONE:
         return InAttention(bias, passing)
     return InAttention(layers * in_flight * bias, passing)
+
+
+def copied_keys(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttention:
+    """Return the bytes by which copies of keys and values, a head for each of queries, are more
+    than the shared ones, which are not kept then. Passing are their gradients."""
+    spec = resolved.spec
+    if not copies_keys(resolved):
+        return NOTHING
+    tokens = resolved.micro_batch_size * tokens_per_sample(spec.data) / resolved.layout.context
+    more = 2 * (query_width(spec.model) - kv_width(spec.model)) / resolved.layout.tensor
+    num_bytes = tokens * more * BYTES_PER_FEATURE[spec.precision]
+    if spec.activation_checkpointing is not ActivationCheckpointing.NONE:
+        return InAttention(num_bytes, num_bytes)
+    return InAttention(layers * in_flight * num_bytes, num_bytes)

@@ -1,14 +1,22 @@
 """Causal self-attention with rotary positions and, for llama, grouped keys and values."""
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from strategies.plan.attention_kernels import repeats_keys
 from strategies.plan.shapes import head_width, kv_width, query_width
-from strategies.plan.spec import ModelSpec, RopeScaling
+from strategies.plan.spec import ModelSpec, Precision, RopeScaling
 
+PRECISIONS = {
+    torch.float64: Precision.FLOAT64,
+    torch.float32: Precision.FLOAT32,
+    torch.float16: Precision.FLOAT16,
+    torch.bfloat16: Precision.BFLOAT16,
+}
 ROTARY_BASE = 10_000.0  # RoFormer (arXiv:2104.09864), section 3.2.2
 
 
@@ -68,6 +76,10 @@ def attend(
     if documents_BT is not None:
         same_B1TT = (documents_BT[:, :, None] == documents_BT[:, None, :]).unsqueeze(1)
         mask = same_B1TT.tril()
+    shared_by = query_BHTD.shape[1] // key_BKTD.shape[1]
+    if shared_by > 1 and repeats_keys_here(query_BHTD, mask):
+        key_BKTD = key_BKTD.repeat_interleave(shared_by, dim=1)
+        value_BKTD = value_BKTD.repeat_interleave(shared_by, dim=1)
     return scaled_dot_product_attention(
         query_BHTD,
         key_BKTD,
@@ -76,6 +88,23 @@ def attend(
         is_causal=mask is None,
         enable_gqa=query_BHTD.shape[1] != key_BKTD.shape[1],
     )
+
+
+def repeats_keys_here(query_BHTD: Tensor, mask: Tensor | None) -> bool:
+    """Return True if keys that these queries share are copied on this device."""
+    return query_BHTD.is_cuda and repeats_keys(
+        PRECISIONS[query_BHTD.dtype],
+        gpu=name_of_gpu(),
+        masked=mask is not None,
+        head_width=query_BHTD.shape[-1],
+    )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@cache
+def name_of_gpu() -> str | None:
+    """Return the name of this rank's GPU; None without one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 class Attention(nn.Module):

@@ -48,17 +48,20 @@ def test_the_plan_warns_of_scores_that_are_kept() -> None:
         spec = make_spec(model__name="llama", **changes)
         return plan(spec, nodes=1, ranks_per_node=1, hardware=known_node("a100-80gb", gpus=1))
 
-    slow, said = on_gpu(model__kv_heads=2).warnings
+    [slow] = on_gpu(model__kv_heads=2).warnings
     assert slow.startswith(
         "float32 leaves most of this GPU unused: its products reach 19.5 TFLOP/s"
     )
+    assert on_gpu(model__kv_heads=2).attention == "efficient"
+    said = on_gpu(model__kv_heads=2, precision="float64").warnings[-1]
     assert "without a fused kernel" in said
     assert said.endswith("take precision bfloat16")
-    assert on_gpu(model__kv_heads=2).attention == "math"
+    assert on_gpu(precision="float64").attention == "math"
     assert on_gpu(model__kv_heads=2, precision="bfloat16").warnings == []
     older = make_spec(model__name="llama", model__kv_heads=2, precision="float16")
     on_t4 = plan(older, nodes=1, ranks_per_node=1, hardware=known_node("t4-16gb", gpus=1))
-    assert any("without a fused kernel" in told for told in on_t4.warnings)
+    assert on_t4.attention == "efficient"
+    assert not any("without a fused kernel" in told for told in on_t4.warnings)
     assert on_gpu().attention == "efficient"
     assert on_gpu().warnings == [slow], "a T4 has no bfloat16, an A100 has"
     assert on_gpu(float32_matmul="tf32").warnings == []

@@ -184,7 +184,8 @@ def test_attention_must_agree_with_float64(error: float, verdict: str) -> None:
         ("bfloat16", "_scaled_dot_product_flash_attention", "passed", ""),
         ("bfloat16 grouped", "_scaled_dot_product_flash_attention", "passed", ""),
         ("float32", "_scaled_dot_product_efficient_attention", "passed", ""),
-        ("float32 grouped", "_scaled_dot_product_attention_math", "passed", ""),
+        ("float32 grouped", "_scaled_dot_product_efficient_attention", "passed", ""),
+        ("float32 grouped", "_scaled_dot_product_attention_math", "failed", "expects efficient"),
         ("bfloat16", "_scaled_dot_product_attention_math", "failed", "the plan expects flash"),
         (
             "float16",

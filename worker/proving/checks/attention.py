@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from strategies.plan.attention_kernels import AttentionKernel, attention_kernel
+from strategies.plan.attention_kernels import AttentionKernel, attention_kernel, repeats_keys
 from strategies.plan.spec import Precision
 from worker.proving.bench import Bench
 from worker.proving.finding import Finding, all_of
@@ -49,10 +49,10 @@ def judge(seen: dict[str, Any], *, gpu: str | None) -> Finding:
 def planned(case: str, gpu: str | None) -> AttentionKernel:
     """Return the kernel of a case on this GPU by the plan's table."""
     dtype, *words = case.split()
-    masked, grouped = "documents" in words, "grouped" in words
-    return attention_kernel(
-        Precision(dtype), gpu=gpu, masked=masked, grouped=grouped, head_width=WIDTH
-    )
+    precision, masked = Precision(dtype), "documents" in words
+    is_copied = repeats_keys(precision, gpu=gpu, masked=masked, head_width=WIDTH)
+    grouped = "grouped" in words and not is_copied
+    return attention_kernel(precision, gpu=gpu, masked=masked, grouped=grouped, head_width=WIDTH)
 
 
 def kernel_in(operator: str) -> AttentionKernel | None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from strategies.plan import attention_kernels
 from strategies.plan.attention_kernels import AttentionKernel, kernel_of
 from strategies.plan.estimates.activations import kept_by_layer
 from strategies.plan.estimates.memory import GIB, in_passes, shares
@@ -31,6 +32,12 @@ NONE, SELECTIVE, FULL = ActivationCheckpointing
 MATH, FUSED = SDPBackend.MATH, SDPBackend.FLASH_ATTENTION  # on a CPU flash takes masks
 A100 = known_node("a100-80gb", gpus=1)
 GROUPED = {"name": "llama", "width": 64, "heads": 4, "kv_heads": 2}
+
+
+@pytest.fixture(autouse=True)
+def keys_stay_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weigh the math kernel in every precision: otherwise keys are copied for a fused kernel."""
+    monkeypatch.setattr(attention_kernels, "repeats_keys", lambda *_, **__: False)
 
 
 def spec_with(layers: int, **changes: Any) -> TrainSpec:
