@@ -4,6 +4,7 @@ import pytest
 
 from core.spec.spec import Launcher
 from core.states import Outcome, Phase
+from core.wire.messages import Fabric, Gang, Rendezvous
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 
@@ -37,3 +38,23 @@ def test_an_attempt_runs_to_its_end_and_everything_is_kept(
     wait_for(lambda: not node.attempt(key).path.exists())
     assert api.wait_for(lambda: (last := api.last()) is not None and last.clean)
     assert node.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("fabric", "interface"), [(Fabric(interface="ib7"), "ib7"), (Fabric(), "lo"), (None, "")]
+)
+def test_ranks_of_several_nodes_take_the_interface_of_the_class_or_that_of_the_node(
+    api: FakeApi, node: Node, fabric: Fabric | None, interface: str
+) -> None:
+    """The node reaches the API, and so reports its address, on loopback."""
+    gang = fabric and Gang(
+        position=0,
+        rendezvous=Rendezvous(address="127.0.0.1", port=20_000, fabric=fabric),
+        start=True,
+    )
+    key = api.order(make_order(ranks=1, steps=3, gang=gang))
+    node.start(warm=False)
+    wait_for(lambda: node.attempt(key).start_file.exists())
+    start = node.attempt(key).start()
+    assert start is not None
+    assert start.interface == interface

@@ -1,5 +1,6 @@
 """What a closer look at a step finds, against what is known."""
 
+import itertools
 import time
 from pathlib import Path
 
@@ -100,3 +101,46 @@ def test_a_few_steps_are_looked_at() -> None:
         if seen:
             looked_at.append(step)
     assert looked_at == [FIRST_LOOK]
+
+
+class PretendEvent:
+    """An event of a GPU: its place among all events is its time in milliseconds."""
+
+    places = itertools.count()
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.place = next(self.places)
+
+    def elapsed_time(self, later: "PretendEvent") -> float:
+        return later.place - self.place
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_look_starts_no_profiler(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUPTI, once loaded, slows the steps after it."""
+
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("a profiler was started")
+
+    for name in ("_prepare_profiler", "_enable_profiler"):
+        monkeypatch.setattr(torch.autograd.profiler, name, start)
+    for name, pretended in {
+        "Event": PretendEvent,
+        "synchronize": lambda device: None,
+        "current_stream": lambda device: None,
+        "memory_allocated": lambda device: 0,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, pretended)
+    probe = Probe(torch.device(device), lambda: HeldBytes(0, 0, 0))
+    weight = torch.ones(4, requires_grad=True)
+    for _ in range(FIRST_LOOK):
+        with probe.next_step() as seen:
+            with phase(Phase.FORWARD):
+                loss = weight.square().sum()
+            with phase(Phase.BACKWARD):
+                loss.backward()
+            assert not torch._C._autograd._profiler_enabled()
+    assert seen["look_time_s"] >= seen["forward_time_s"] + seen["backward_time_s"] > 0
