@@ -109,7 +109,7 @@ def idle_memory() -> dict[str, float]:
     Measured after 50 requests, once the sum has not changed by 1 % for SETTLED_S. The warm launcher
     rests then, as after ten idle minutes, which are shortened here.
     """
-    with running_platform({"TRAINYARD_WARM_RESTS_AFTER_MIN": "0.05"}) as platform:
+    with running_platform({"TRAINYARD_WARM_RESTS_AFTER_MIN": "0.05"}, forked=False) as platform:
         with platform.http() as http:
             for _ in range(50):
                 http.get("/v1/jobs").raise_for_status()

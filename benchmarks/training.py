@@ -29,7 +29,7 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
     """Return the seconds to the first step with the warm launcher, with torchrun started by the
     platform, and with torchrun by hand; measured in turn."""
     warm, torchrun, by_hand = [], [], []
-    with running_platform() as platform:
+    with running_platform(forked=False) as platform:
         _submit_and_wait(platform, steps=2, launcher="warm")  # the text is built, the node is warm
         for _ in range(pairs):
             warm.append(_submit_and_wait(platform, steps=2, launcher="warm")[0])
@@ -41,7 +41,7 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
 def step_time(pairs: int, steps: int) -> Ratio:
     """Return the median step time under the platform / under torchrun by hand, run in turn."""
     ours, theirs = [], []
-    with running_platform() as platform:
+    with running_platform(forked=False) as platform:
         _submit_and_wait(platform, steps=2, launcher="warm")
         for _ in range(pairs):
             ours.append(statistics.median(_submit_and_wait(platform, steps, "auto")[1]))

@@ -33,7 +33,7 @@ def rows(keys: int = KEYS, starts: int = STARTS) -> list[Row]:
     """Measure, and return the rows of docs/benchmarks.md; none where no sandbox can be built."""
     if find_level().level is None:
         return []
-    with running_platform() as platform, platform.http() as client:
+    with running_platform(forked=False) as platform, platform.http() as client:
         terminal = [started(platform, client, "terminal") for _ in range(starts)]
         has_browser = not why_not_installed()
         jupyter = [

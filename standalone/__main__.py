@@ -4,5 +4,11 @@ import typer
 
 from standalone.commands import up
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run it with this process's arguments."""
     typer.run(up)
+
+
+if __name__ == "__main__":
+    main()

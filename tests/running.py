@@ -19,6 +19,7 @@ import httpx2
 import psutil
 
 from standalone.data_directory import DataDirectory
+from tests.forked import Forked, origin
 
 Value = TypeVar("Value")
 ADMIN = "ada"
@@ -55,33 +56,38 @@ class Running:
         folder: Path,
         environment: dict[str, str] | None = None,
         within: Sequence[str] = (),
+        *,
+        forked: bool = True,
     ) -> None:
         self.data = DataDirectory(folder)
         self.environment = environment or {}
         self.within = within
         """Command that starts `up`, such as one that gives it a view of its own."""
+        self.forked = forked and not within
         self.token = ""
         self.url = ""
-        self.up: subprocess.Popen[str] | None = None
+        self.up: subprocess.Popen[bytes] | Forked | None = None
         # Its own: a platform that runs beside the tests could take 8471 while our API is restarted.
         self.port = own_port()
 
     def start(self) -> None:
         """Start `up` and wait until its API answers; the first time also make the administrator."""
         self.data.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        arguments = ("--data", str(self.data.path), "--port", str(self.port))
+        environment = {**os.environ, **self.environment}
         with open(self.data.path / "up.out", "a") as output:
-            self.up = subprocess.Popen(
-                [
-                    *self.within,
-                    *(sys.executable, "-m", "standalone"),
-                    *("--data", str(self.data.path), "--port", str(self.port)),
-                ],
-                env={**os.environ, **self.environment},
-                stdout=output,
-                stderr=output,
-                text=True,
-                start_new_session=True,
-            )
+            if self.forked:
+                self.up = origin().start(
+                    "standalone.__main__", *arguments, environment=environment, log=output
+                )
+            else:
+                self.up = subprocess.Popen(
+                    [*self.within, sys.executable, "-m", "standalone", *arguments],
+                    env=environment,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
         self.url = wait_for(self._address, what="the platform's address", within_s=START_DEADLINE_S)
         if not self.token:
             self.token = self._first_start()
@@ -189,11 +195,14 @@ def is_named(child: psutil.Process, name: str) -> bool:
 
 @contextmanager
 def running_platform(
-    environment: dict[str, str] | None = None, within: Sequence[str] = ()
+    environment: dict[str, str] | None = None, within: Sequence[str] = (), *, forked: bool = True
 ) -> Iterator[Running]:
-    """A platform with a ready node; everything it started is gone afterwards."""
+    """A platform with a ready node; everything it started is gone afterwards.
+
+    Who measures it starts it anew, as users do: not `forked`.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))  # short: it holds a socket
-    platform = Running(folder, environment, within)
+    platform = Running(folder, environment, within, forked=forked)
     try:
         platform.start()
         platform.wait_for_node()

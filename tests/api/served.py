@@ -1,11 +1,12 @@
-"""`python -m tests.api.served`: an API process with one more address, a read that is slow."""
+"""An API process with one more address, a read that is slow."""
 
 import time
 from typing import Any
 
 from fastapi import FastAPI
 
-from api import app, main
+from api import app
+from api import main as program
 from core.base.settings import ApiSettings
 
 
@@ -23,6 +24,7 @@ def slow(ms: float) -> dict[str, Any]:
     return {}
 
 
-if __name__ == "__main__":
-    main.create_app = create_app
-    main.main()
+def main() -> None:
+    """Run the API with it."""
+    program.create_app = create_app
+    program.main()

@@ -9,8 +9,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,6 +22,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.flaky import at_random, flaky
+from tests.forked import Forked, origin
 from tests.running import wait_for
 from trainyard import (
     Conflict,
@@ -75,7 +74,7 @@ class RealApi:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
         self.token = ""
 
     def start(self) -> None:
@@ -90,12 +89,8 @@ class RealApi:
             "TRAINYARD_SUBMISSIONS_PER_MINUTE": "1000",
         }
         with open(self.folder / "api.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "api.main"],
-                env={**os.environ, **environment},
-                stdout=log,
-                stderr=log,
-            )
+            complete = {**os.environ, **environment}
+            self.process = origin().start("api.main", environment=complete, log=log)
         wait_for(self._answers, what="the API", within_s=60)
 
     def kill(self) -> None:

@@ -25,6 +25,7 @@ from core.tables.nodes import Node
 from core.tables.processes import Leadership as Row
 from core.wire.doorbell import SCHEDULER
 from scheduler.main import BellListener
+from tests.forked import Forked, origin
 from tests.scheduler.world import CPU2, CPU8, World
 
 NO_REDIS = "unix:///nonexistent/valkey.sock?db=0"
@@ -40,27 +41,24 @@ def running(database: Database, redis_url: str, **settings: str) -> Iterator["Pr
         "TRAINYARD_REDIS_URL": redis_url,
         **{f"TRAINYARD_{name.upper()}": value for name, value in settings.items()},
     }
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "scheduler.main"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    process = Process(child, child.stdout)
+    reads, writes = os.pipe()
+    child = origin().start("scheduler.main", environment=environment, log=writes)
+    os.close(writes)
+    output = os.fdopen(reads)
+    process = Process(child, output)
     try:
         yield process
     finally:
         child.kill()
         child.wait()
         process.reader.join(10)
-        child.stdout.close()
+        output.close()
 
 
 class Process:
     """A running scheduler and what it has logged."""
 
-    def __init__(self, child: subprocess.Popen[str], output: IO[str]) -> None:
+    def __init__(self, child: Forked, output: IO[str]) -> None:
         self.child = child
         self.lines: list[dict[str, object]] = []
         self.reader = threading.Thread(target=self._read, args=(output,), daemon=True)

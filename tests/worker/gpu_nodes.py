@@ -1,12 +1,11 @@
 """A node with GPUs for the tests: the real worker on a scripted NVML."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from tests.worker.fake_api import FakeApi
-from tests.worker.nodes import HERE, TREE, Node
+from tests.worker.nodes import HERE, Node
 
 A100, GIB = "NVIDIA A100-SXM4-40GB", 39.6
 DOUBLE = HERE / "scripted_nvml"
@@ -31,6 +30,8 @@ def a100(number: int, **faults: Any) -> dict[str, Any]:
 class GpuNode(Node):
     """The worker on as many GPUs as `script` says, whatever the machine has."""
 
+    folders = (DOUBLE, HERE)
+
     def __init__(self, path: Path, api: FakeApi, **options: Any) -> None:
         super().__init__(path, api, **options)
         self.file = path.parent / f"{path.name}-nvml.json"
@@ -43,9 +44,7 @@ class GpuNode(Node):
         aside.replace(self.file)
 
     def start(self, *, torch: dict[str, Any] | None = None, **options: Any) -> None:
-        path = os.pathsep.join(map(str, (DOUBLE, HERE, TREE, TREE / "client")))
         super().start(
-            PYTHONPATH=path,
             TRAINYARD_TEST_NVML=str(self.file),
             TRAINYARD_TEST_TORCH=json.dumps(torch or {}),
             **options,

@@ -18,6 +18,7 @@ from core.wire.messages import Deadlines, Order
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import plan
 from strategies.plan.spec import TrainSpec
+from tests.forked import Forked, origin
 from tests.worker.fake_api import FakeApi
 from worker.attempts import Attempt, Key, NodeFolder
 from worker.ranks.process_tree import attempts_of_processes
@@ -78,13 +79,16 @@ def make_order(
 class Node:
     """One machine's worker, as a process that can be killed and started again."""
 
+    folders: tuple[Path, ...] = (HERE,)
+    """Where the worker finds modules of the tests."""
+
     def __init__(self, path: Path, api: FakeApi, *, redis_url: str = "") -> None:
         self.folder = NodeFolder(path)
         path.mkdir(parents=True, exist_ok=True)
         self.api = api
         # By default a broker that is not there: everything must work without one.
         self.redis_url = redis_url or f"unix://{path}/no-broker.sock?db=0"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.boot_id = ""
         identity = {
             "node_id": "node_1",
@@ -120,24 +124,25 @@ class Node:
         `patience` are waits of the worker that a test shortens, in seconds by their full names.
         """
         own = {"TRAINYARD_BOOT_ID": self.boot_id} if self.boot_id else {}
+        complete = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (*self.folders, TREE, TREE / "client"))),
+            "TRAINYARD_API_URL": self.api.url,
+            "TRAINYARD_REDIS_URL": self.redis_url,
+            "TRAINYARD_DATA": str(self.folder.path),
+            "TRAINYARD_POLL_S": "0.3",
+            "TRAINYARD_WARM_LAUNCHER": json.dumps(warm),
+            "TRAINYARD_TEST_PATIENCE": json.dumps(dict(patience)),
+            **own,
+            **environment,
+        }
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [*within, sys.executable, str(HERE / "run_worker.py"), trainer],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(map(str, (HERE, TREE, TREE / "client"))),
-                    "TRAINYARD_API_URL": self.api.url,
-                    "TRAINYARD_REDIS_URL": self.redis_url,
-                    "TRAINYARD_DATA": str(self.folder.path),
-                    "TRAINYARD_POLL_S": "0.3",
-                    "TRAINYARD_WARM_LAUNCHER": json.dumps(warm),
-                    "TRAINYARD_TEST_PATIENCE": json.dumps(dict(patience)),
-                    **own,
-                    **environment,
-                },
-                stdout=log,
-                stderr=log,
-            )
+            if not within:
+                programs = origin(*self.folders)
+                self.process = programs.start("run_worker", trainer, environment=complete, log=log)
+                return
+            command = [*within, sys.executable, str(HERE / "run_worker.py"), trainer]
+            self.process = subprocess.Popen(command, env=complete, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """kill -9 of the worker's process alone."""

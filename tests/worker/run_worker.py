@@ -11,10 +11,16 @@ import sys
 from core.base.settings import WorkerSettings
 from worker.main import ENROL_TOKEN, configure_logs, run
 
-if __name__ == "__main__":
+
+def main() -> int:
+    """Run the worker; its exit code."""
     configure_logs()
     token = os.environ.pop(ENROL_TOKEN, "")
     for place, seconds in json.loads(os.environ.pop("TRAINYARD_TEST_PATIENCE", "{}")).items():
         module, _, name = place.rpartition(".")
         setattr(importlib.import_module(module), name, seconds)
-    sys.exit(run(WorkerSettings(), trainer=sys.argv[1], enrol_token=token))
+    return run(WorkerSettings(), trainer=sys.argv[1], enrol_token=token)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

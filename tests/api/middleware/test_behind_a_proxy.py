@@ -1,8 +1,6 @@
 """Behind a reverse proxy: whose address is believed, whose page is ours, what does not start."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from api.web.auth import COOKIE
 from core.base.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
+from tests.forked import origin
 
 # The same on every database: once is enough.
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -88,13 +87,8 @@ def test_it_does_not_listen_to_the_world_without_an_https_address(
         "TRAINYARD_TRUST_PROXY": "true",
         "TRAINYARD_PUBLIC_URL": public_url,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "api.main"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert f"TRAINYARD_PUBLIC_URL is {public_url or 'not set'}" in done.stderr
+    said = tmp_path / "api.log"
+    with open(said, "wb") as log:
+        api = origin().start("api.main", environment=environment, log=log)
+    assert api.wait(timeout=120) == 1, said.read_text()
+    assert f"TRAINYARD_PUBLIC_URL is {public_url or 'not set'}" in said.read_text()

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,10 +17,10 @@ import pytest
 from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
-from core.process.parent_death import die_with_parent
 from core.tables.kinds import LinkKind, Role
 from tests.api.conftest import add_person
 from tests.api.shapes import INVENTORY, heartbeat, job_spec
+from tests.forked import origin
 from tests.running import own_port, wait_for
 
 YAML = "application/yaml"
@@ -108,12 +106,8 @@ def server(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         "TRAINYARD_PORT": str(port),
         "TRAINYARD_SUBMISSIONS_PER_MINUTE": "1000",
     }
-    child = subprocess.Popen(
-        [sys.executable, "-m", "api.main"],
-        env={**os.environ, **environment},
-        stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
-    )
+    with open(folder / "api.log", "wb") as log:
+        child = origin().start("api.main", environment={**os.environ, **environment}, log=log)
     try:
         url = f"http://127.0.0.1:{port}"
         wait_for(lambda: answers(url), what="the API")

@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -29,10 +27,10 @@ from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.policy.grid import HOUR, hour_ceiling
-from core.process.parent_death import die_with_parent
 from core.tables.kinds import LinkKind, Role
 from tests.api.conftest import NOWHERE, add_person, running_world
 from tests.api.shapes import INVENTORY, heartbeat
+from tests.forked import origin
 from tests.running import own_port, wait_for
 
 READERS = 300
@@ -474,18 +472,18 @@ def served(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         )
     database.close()
     port = own_port()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.api.served"],
-        env={
-            **os.environ,
-            "TRAINYARD_DATABASE_URL": f"sqlite:///{path}",
-            "TRAINYARD_REDIS_URL": f"unix://{folder}/nothing.sock?db=0",
-            "TRAINYARD_STORE": str(folder / "store"),
-            "TRAINYARD_PORT": str(port),
-        },
-        stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
-    )
+    with open(folder / "api.log", "wb") as log:
+        child = origin().start(
+            "tests.api.served",
+            environment={
+                **os.environ,
+                "TRAINYARD_DATABASE_URL": f"sqlite:///{path}",
+                "TRAINYARD_REDIS_URL": f"unix://{folder}/nothing.sock?db=0",
+                "TRAINYARD_STORE": str(folder / "store"),
+                "TRAINYARD_PORT": str(port),
+            },
+            log=log,
+        )
     try:
         url = f"http://127.0.0.1:{port}"
 

@@ -1,8 +1,6 @@
 """kill -9 of an API amid its groups: what was answered is there, and everything is there once."""
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +12,12 @@ from sqlalchemy import select
 
 from api.records import metric_store
 from core.base.settings import ApiSettings
-from core.process.parent_death import die_with_parent
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.processes import IdempotentAnswer
 from core.tables.telemetry import StreamCursor
 from tests.api.conftest import NOWHERE, World
 from tests.api.shapes import job_spec, place
+from tests.forked import Forked, origin
 from tests.running import own_port, wait_for
 
 Ask = Callable[[httpx2.Client, int, int], None]
@@ -75,7 +73,7 @@ def test_what_was_answered_before_a_kill_is_there_once(world: World, settings: A
     assert again.json()["id"] == submitted[key]
 
 
-def kill_amid(api: subprocess.Popen[bytes], url: str, asked: dict[str, Ask]) -> None:
+def kill_amid(api: Forked, url: str, asked: dict[str, Ask]) -> None:
     """Let CLIENTS with each of these tokens ask one thing after the other; kill the API after
     ANSWERS answers."""
     answered = threading.Semaphore(0)
@@ -100,7 +98,7 @@ def kill_amid(api: subprocess.Popen[bytes], url: str, asked: dict[str, Ask]) -> 
 
 
 @contextmanager
-def serving(settings: ApiSettings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def serving(settings: ApiSettings) -> Iterator[tuple[Forked, str]]:
     """Start an API process on the database of these settings; yield it and its address."""
     port = own_port()
     environment = {
@@ -112,9 +110,8 @@ def serving(settings: ApiSettings) -> Iterator[tuple[subprocess.Popen[bytes], st
         "TRAINYARD_SUBMISSIONS_PER_MINUTE": "1000000",
         "TRAINYARD_MAX_QUEUED_JOBS": "100000",
     }
-    api = subprocess.Popen(
-        [sys.executable, "-m", "api.main"], env=environment, preexec_fn=die_with_parent
-    )
+    with open(os.devnull, "wb") as log:
+        api = origin().start("api.main", environment=environment, log=log)
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
