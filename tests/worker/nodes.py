@@ -139,7 +139,9 @@ class Node:
         with open(self.log, "ab") as log:
             if not within:
                 programs = origin(*self.folders)
-                self.process = programs.start("run_worker", trainer, environment=complete, log=log)
+                self.process = programs.start(
+                    "forked_worker", trainer, environment=complete, log=log
+                )
                 return
             command = [*within, sys.executable, str(HERE / "run_worker.py"), trainer]
             self.process = subprocess.Popen(command, env=complete, stdout=log, stderr=log)

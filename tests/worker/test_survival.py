@@ -220,7 +220,7 @@ def test_the_warm_process_comes_back_after_kill_9(api: FakeApi, node: Node) -> N
 
     def warm() -> psutil.Process | None:
         for child in worker.children():
-            if "worker.warm" in child.cmdline():
+            if child.name() == "ty-warm" or "worker.warm" in child.cmdline():  # forked or new
                 return child
         return None
 
