@@ -72,7 +72,7 @@ def to_empty(self: nn.Module, *, device: torch.device, recurse: bool = True) -> 
 
 
 def planned(**changes: Any) -> tuple[TrainSpec, Plan]:
-    spec = make_spec(model__name="llama", model__layers=2, model__kv_heads=2, **changes)
+    spec = make_spec(model__name="llama", model__layers=1, model__kv_heads=2, **changes)
     found = plan(spec, nodes=1, ranks_per_node=1, hardware=HARDWARE)
     assert found.runnable, found.problems
     return spec, found
