@@ -39,6 +39,7 @@ from api.jobs import routes_submission as submission
 from api.jobs.plain_submissions import PlainSubmissions
 from api.jobs.plan_cache import PlanCache
 from api.jobs.queueing import Submissions
+from api.jobs.reading import Readings
 from api.jobs.routes_plan_accuracy import keep_learning
 from api.leases import routes as leases
 from api.leases import routes_calendars as calendars
@@ -201,6 +202,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         tunnels,
         PlainSubmissions(),
         Submissions(),
+        Readings(),
         MetricBatches(),
         Merges(),
         Openings(),

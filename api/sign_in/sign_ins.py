@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from sqlalchemy import select
 
 from api.web import audit
+from api.web.audit import Act
 from api.web.process import Process, ProcessDep
 from api.web.rate_limits import RateLimited
 from core.base.clock import utc_now
@@ -69,14 +70,6 @@ def _record_burst(process: Process, request: Request) -> None:
     for subject, many in tries:
         if not process.limits.are_many_failures(subject, many, within=BURST):
             continue
-        process.record(
-            audit.record_once,
-            "api",
-            "sign_in.failures",
-            subject,
-            within=BURST,
-            now=now,
-            failures=many,
-            name=name,
-            address=address,
-        )
+        details = {"failures": many, "name": name, "address": address}
+        act = Act("api", "sign_in.failures", subject, details)
+        process.record(audit.record_once, [act], since=now - BURST, now=now)

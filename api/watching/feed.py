@@ -9,7 +9,7 @@ from typing import TypeVar
 import anyio
 from sqlalchemy.orm import Session
 
-from api.watching.news import Mark, News, Position, first_position, read_news
+from api.watching.news import Mark, News, Position, first_news, first_position, read_news
 from api.watching.reader import Reader
 from core.database.database import Database
 
@@ -62,11 +62,12 @@ class Feed(Reader):
         begins. The feed is not behind it."""
         async with self._turn:
             opening = self._opening
-            if opening is None or self.batch_after(opening[1]) is None:
+            if self.job and (opening is None or self.batch_after(opening[1]) is None):
                 opening = self._opening = await self._ask(first_position, self._catching_up)
-                if not self.job:
-                    self.position = opening[1]
+            if opening is None or self.batch_after(opening[1]) is None:
                 await self.refresh()
+                opening = self._opening
+        assert opening is not None
         return opening
 
     async def missed(self, place: Position, until: Position) -> News:
@@ -92,10 +93,11 @@ class Feed(Reader):
         return await anyio.to_thread.run_sync(in_thread, limiter=limiter)
 
     async def _read(self) -> None:
-        if not self.job and self._opening is None:
-            self._opening = await self._ask(first_position, self._limiter)
-            self.position = self._opening[1]
         more = True
+        if not self.job:
+            payload, before, news = await self._ask(first_news, self._catching_up)
+            self._opening, more = (payload, before), news.has_more
+            self._take(before, news)
         while more and not self.is_over:
             before = self.position
             news = await self._ask(partial(read_news, since=before), self._limiter)

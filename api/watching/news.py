@@ -57,6 +57,7 @@ MARKS = (
     .where(Job.id.in_(bindparam("job_ids", expanding=True)), Job.state.in_(sorted(WAITING_JOB)))
 )
 HANDED_OVER = select(Job.id).where(Job.id == bindparam("job_id"), has_handed_over())
+EPOCH = 2  # of a mark
 NO_END = 2**63 - 1
 
 Mark = tuple[object, ...]
@@ -136,6 +137,15 @@ def first_position(session: Session, job_id: str) -> tuple[bytes, Position]:
     return message("log", LiveLog(lines=page.lines).model_dump_json(), position), position
 
 
+def first_news(session: Session, job_id: str) -> tuple[bytes, Position, News]:
+    """Return where a new reader begins, as `first_position` does, and the news after that."""
+    mark = marks_of(session, [job_id]).get(job_id)
+    begin = b"", Position()
+    if not _is_untried(mark):
+        begin = first_position(session, job_id)
+    return *begin, _news_after(session, job_id, begin[1], mark)
+
+
 def marks_of(session: Session, job_ids: Collection[str]) -> dict[str, Mark]:
     """Map job id -> mark, of those that wait."""
     return {job_id: tuple(mark) for job_id, *mark in session.execute(MARKS, {"job_ids": job_ids})}
@@ -146,6 +156,17 @@ def read_news(
 ) -> News:
     """Return the news after `since`; with `until`, exactly the news between the two."""
     mark = None if until is not None else marks_of(session, [job_id]).get(job_id)
+    return _news_after(session, job_id, since, mark, until=until)
+
+
+def _news_after(
+    session: Session,
+    job_id: str,
+    since: Position,
+    mark: Mark | None,
+    *,
+    until: Position | None = None,
+) -> News:
     parts: list[bytes] = []
     position = since
     last_event = NO_END if until is None else until.event
@@ -157,6 +178,34 @@ def read_news(
         parts.append(message("event", text, position))
     has_more = len(events) == EVENTS_A_READ
 
+    untried = _is_untried(mark)
+    if not untried:  # nothing else is reported but by attempts
+        reports, position, is_cut = _reports_after(session, job_id, position, until)
+        parts += reports
+        has_more = has_more or is_cut
+    if until is not None and not has_more:
+        position = until
+
+    row = session.execute(JOB_WITH_CONTEXT, {"job_id": job_id}).one()
+    job = row[0]
+    has_more = has_more or (untried and job.epoch > 0)  # its first attempt has come meanwhile
+    return News(
+        payload=b"".join(parts),
+        position=position,
+        job=job_views(session, [row])[0].model_dump_json(),
+        has_more=has_more,
+        is_over=not has_more and _is_over(session, job),
+        mark=mark,
+    )
+
+
+def _reports_after(
+    session: Session, job_id: str, since: Position, until: Position | None
+) -> tuple[list[bytes], Position, bool]:
+    """Return messages with the metrics and logs after `since`, the position after them, and True if
+    more logs are stored."""
+    parts: list[bytes] = []
+    position = since
     for epoch, attempt_id, stored in _metrics_of(session, job_id):
         end = stored if until is None else until.metrics.get(epoch, 0)
         start = position.metrics.get(epoch, 0)
@@ -180,20 +229,12 @@ def read_news(
     position = replace(position, log=page.cursor)
     if page.lines:
         parts.append(message("log", LiveLog(lines=page.lines).model_dump_json(), position))
-    has_more = has_more or page.has_more
-    if until is not None and not has_more:
-        position = until
+    return parts, position, page.has_more
 
-    row = session.execute(JOB_WITH_CONTEXT, {"job_id": job_id}).one()
-    job = row[0]
-    return News(
-        payload=b"".join(parts),
-        position=position,
-        job=job_views(session, [row])[0].model_dump_json(),
-        has_more=has_more,
-        is_over=not has_more and _is_over(session, job),
-        mark=mark,
-    )
+
+def _is_untried(mark: Mark | None) -> bool:
+    """Return True if the job waits for its first attempt."""
+    return mark is not None and mark[EPOCH] == 0
 
 
 def _metrics_of(session: Session, job_id: str) -> list[tuple[int, str, int]]:

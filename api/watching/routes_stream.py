@@ -3,12 +3,10 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-import anyio
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from api.jobs.job_views import find_job
-from api.jobs.reading import record_reading
+from api.jobs.reading import require_readable
 from api.watching.audience import Audience, EventStream
 from api.watching.hub import Hub
 from api.web.auth import SignedIn
@@ -49,7 +47,7 @@ async def stream_job(
     last_event_id: Annotated[str | None, Header(max_length=30_000)] = None,
 ) -> StreamingResponse:
     """Follow a job live."""
-    await anyio.to_thread.run_sync(_require, process, job_id, person)
+    await require_readable(process, person, job_id)
     return event_stream(process.service(Hub).stream(job_id, last_event_id or ""), person, process)
 
 
@@ -58,9 +56,3 @@ def event_stream(
 ) -> StreamingResponse:
     """Return server-sent events for as long as the person may watch. Raises TooManyStreams."""
     return EventStream(pieces, process.service(Audience), process.service(Audience).seat(person))
-
-
-def _require(process: Process, job_id: str, person: Person) -> None:
-    with process.read() as session:
-        job = find_job(session, job_id, person)
-    record_reading(process, person, job, "logs", job.id)

@@ -1,11 +1,36 @@
 """Audit log: one appended row for every act of staff and for every change of access."""
 
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, tuple_
 from sqlalchemy.orm import Session
 
 from core.tables.admin import AuditEntry
+
+# Built once: to build a query takes longer than to ask it.
+RECORDED = (
+    select(AuditEntry.actor, AuditEntry.action, AuditEntry.subject)
+    .where(
+        AuditEntry.at > bindparam("since"),
+        tuple_(AuditEntry.actor, AuditEntry.action, AuditEntry.subject).in_(
+            bindparam("acts", expanding=True)
+        ),
+    )
+    .distinct()
+)
+
+
+@dataclass(frozen=True)
+class Act:
+    """An act of somebody on something."""
+
+    actor: str
+    action: str
+    subject: str
+    details: Mapping[str, object] = field(default_factory=dict)
+    """More about it; must be JSON."""
 
 
 def record(
@@ -17,34 +42,17 @@ def record(
     )
 
 
-def record_once(
-    session: Session,
-    /,
-    actor: str,
-    action: str,
-    subject: str,
-    *,
-    within: timedelta,
-    now: datetime,
-    **details: object,
-) -> None:
-    """Append a row unless this act is in the log since `now` - `within`: for repeated acts."""
-    if not is_recorded(session, actor, action, subject, since=now - within):
-        record(session, actor, action, subject, now=now, **details)
+def record_once(session: Session, acts: Collection[Act], *, since: datetime, now: datetime) -> None:
+    """Append a row for each act that is not in the log after `since`: for repeated acts."""
+    for act in not_recorded(session, acts, since=since):
+        record(session, act.actor, act.action, act.subject, now=now, **act.details)
 
 
-def is_recorded(
-    session: Session, actor: str, action: str, subject: str, *, since: datetime
-) -> bool:
-    """Return True if this act of `actor` on `subject` is in the log after `since`."""
-    row = (
-        select(AuditEntry.id)
-        .where(
-            AuditEntry.at > since,
-            AuditEntry.actor == actor,
-            AuditEntry.action == action,
-            AuditEntry.subject == subject,
-        )
-        .limit(1)
-    )
-    return session.scalar(row) is not None
+def not_recorded(session: Session, acts: Collection[Act], *, since: datetime) -> Sequence[Act]:
+    """Return those acts, each once, that are not in the log after `since`."""
+    wanted = {(act.actor, act.action, act.subject): act for act in acts}
+    if not wanted:
+        return []
+    for found in session.execute(RECORDED, {"since": since, "acts": list(wanted)}):
+        wanted.pop((found.actor, found.action, found.subject), None)
+    return list(wanted.values())

@@ -3,7 +3,8 @@
 A commit costs an fsync, and on SQLite the turn of a writer, whether it writes one row or fifty.
 What comes while nobody writes is written at once, by a thread of the group's own; what comes
 meanwhile waits, and is the next group. So nobody waits for company, a request that is alone is a
-group of one, and those that wait hold no thread.
+group of one, and those that wait hold no thread. What only reads, such as a plan, can wait the same
+way: a session, a statement and the interpreter's turn are paid once for all.
 """
 
 import asyncio
