@@ -76,7 +76,8 @@ def test_two_ranks_train_on_the_built_in_text_to_the_end(
         "step time loss grad_norm lr tokens_seen tps tokens_per_s step_time_s data_time_s tflops"
     )
     first = run.lines[0]
-    assert set(first) == {*expected.split(), "max_active_gib"}
+    once_a_second = {"cpu_pct"}  # so in the first line only of a slow step
+    assert set(first) - once_a_second == {*expected.split(), "max_active_gib"}
     assert first["tokens_seen"] == 8 * 64
     assert first["tps"] == pytest.approx(first["tokens_per_s"] / 2)
     assert first["tokens_per_s"] == pytest.approx(8 * 64 / first["step_time_s"])
