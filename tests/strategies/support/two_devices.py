@@ -4,26 +4,29 @@ Loaded by ranks.py, because a device that Python defines stays registered in its
 returns an exit code. An operation that mixes devices raises as it would on a GPU.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from strategies.plan.planner import Plan, plan
 from strategies.plan.run_directory import Action
 from strategies.plan.spec import TrainSpec
+from strategies.train import init
 from strategies.train.engine import Batch, Engine, engine_for
 from strategies.train.engines.zero import ZeroEngine
 from strategies.train.init import seed_of
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import token_loss_sum
+from strategies.train.parallel import ddp
 from strategies.train.step import add_up
+from tests.strategies.support.fake_ranks import fake_ranks
 from tests.strategies.support.training_runs import HARDWARE, make_spec
 
 HOST = torch.device("cpu")
@@ -52,7 +55,13 @@ class OneDeviceForEach(TorchDispatchMode):
 def second_device() -> Iterator[torch.device]:
     """Yield a device whose tensors have no numbers."""
     _setup_privateuseone_for_python_backend("pretend")
+    for name in ("Stream", "Event", "stream", "current_stream"):  # which do nothing
+        setattr(torch.get_device_module("pretend"), name, getattr(torch.cpu, name))
     nn.Module.to_empty = to_empty  # type: ignore[method-assign, assignment]
+    init.compute_local_shape_and_global_offset = with_numbers(
+        init.compute_local_shape_and_global_offset
+    )
+    ddp.DistributedDataParallel = Unreduced
     with FakeTensorMode(allow_non_fake_inputs=True), OneDeviceForEach():
         yield torch.device("pretend", 0)
 
@@ -71,9 +80,33 @@ def to_empty(self: nn.Module, *, device: torch.device, recurse: bool = True) -> 
     return self
 
 
-def planned(**changes: Any) -> tuple[TrainSpec, Plan]:
-    spec = make_spec(model__name="llama", model__layers=1, model__kv_heads=2, **changes)
-    found = plan(spec, nodes=1, ranks_per_node=1, hardware=HARDWARE)
+def with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of torch's that asks tensors of its own for their numbers."""
+
+    def call(*arguments: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*arguments)
+
+    return call
+
+
+class Unreduced(nn.Module):
+    """DistributedDataParallel without its reducer, which reads numbers in C++."""
+
+    def __init__(self, module: nn.Module, **_: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.module(*arguments)
+
+    def no_sync(self) -> nullcontext[None]:
+        return nullcontext()
+
+
+def planned(*, ranks: int = 1, **changes: Any) -> tuple[TrainSpec, Plan]:
+    spec = make_spec(model__name="llama", model__layers=2, model__kv_heads=2, **changes)
+    found = plan(spec, nodes=1, ranks_per_node=ranks, hardware=HARDWARE)
     assert found.runnable, found.problems
     return spec, found
 
@@ -106,8 +139,26 @@ def whole_steps(changes: list[dict[str, Any]]) -> int:
     return 0
 
 
+def steps_of_many(changes: list[dict[str, Any]]) -> int:
+    """Steps of one of two ranks, whose group carries nothing."""
+    with second_device() as device, fake_ranks(2):
+        for each in changes:
+            spec, found = planned(ranks=2, **each)
+            engine, tokens = engine_for(found), torch.zeros(2, 48, dtype=torch.int64, device=device)
+            mesh = Mesh(found.layout, 0, device)
+            with unset_fake_temporarily():  # a mesh is made of numbers
+                assert mesh.device_mesh.size() == 2
+            engine.setup(spec, found, mesh, seed_of(spec))
+            take_steps(engine, Batch(tokens, tokens), mesh)
+    return 0
+
+
 def clips_of_zero(changes: list[dict[str, Any]]) -> int:
-    """Clipping of DeepSpeed's gradients on the host, with the norm on the device of the rank."""
+    """Clipping of DeepSpeed's gradients on the host, with the norm on the device of the rank, and
+    loading.
+
+    Not its step: it asks the norm for its number, and stage 3 changes the data of real weights.
+    """
     engines = []
     for each in changes:
         spec, found = planned(**each)
@@ -127,4 +178,5 @@ def clips_of_zero(changes: list[dict[str, Any]]) -> int:
                 row.grad = torch.zeros_like(row)
                 engine.clip_row(i, norm)
             engine.is_swapped = swapped  # type: ignore[method-assign]
+            engine.load(engine.state())
     return 0

@@ -24,7 +24,20 @@ def test_optimizers_and_local_sgd_step_skip_and_load_on_a_device(warm: WarmRanks
     started(warm, "whole_steps", optimizers + others)
 
 
-def test_offloaded_gradients_are_clipped_on_the_host(warm: WarmRanks) -> None:
+def test_ranks_that_share_gradients_or_weights_step_skip_and_load_on_a_device(
+    warm: WarmRanks,
+) -> None:
+    """DistributedDataParallel without its reducer, FSDP with streams that do nothing: neither can
+    run on fake tensors."""
+    changes: list[dict[str, Any]] = [
+        {"parallelism__strategy": strategy, "precision": precision}
+        for strategy in ("ddp", "fsdp")
+        for precision in ("float32", "pure_bfloat16")
+    ]
+    started(warm, "steps_of_many", changes)
+
+
+def test_offloaded_gradients_are_clipped_and_states_loaded_on_the_host(warm: WarmRanks) -> None:
     """The norm is on the rank's device, gradients are where DeepSpeed keeps the state."""
     offloads: list[dict[str, Any]] = [
         {"parallelism__strategy": f"zero{stage}", "parallelism__offload_optimizer": "cpu"}
