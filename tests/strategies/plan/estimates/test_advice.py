@@ -134,7 +134,7 @@ def test_auto_shards_beside_what_heads_can_be_split() -> None:
         parallelism={},
         precision="bfloat16",
         training__micro_batch_size="auto",
-        data__sequence_length=4096,
+        data__sequence_length=8192,
     )
     found = on(spec, 4, "rtx4090-24gb")
     assert found.runnable
