@@ -9,7 +9,7 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from api.records import log_store
 from core.base.clock import utc_now
@@ -855,6 +855,14 @@ def test_a_lease_on_a_node_that_takes_no_work_says_so(stage: Stage, chrome: Chro
     theirs = opened(stage, chrome, "student-17")
     page = next(theirs)
     page.goto("/calendar")
+    page.locator("[data-mine]", has_text="cpu-01 is draining").wait_for()
+    held: list[Route] = []  # what tells the states of nodes comes after one's leases
+    page.route("**/v1/leases/stream", lambda route: held.append(route))
+    page.goto("/calendar")
+    page.locator("[data-own]", has_text="cpu-01").wait_for()
+    assert "draining" not in page.inner_text("[data-mine]")
+    for route in held:
+        route.continue_()
     page.locator("[data-mine]", has_text="cpu-01 is draining").wait_for()
     theirs.close()
 

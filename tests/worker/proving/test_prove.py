@@ -119,7 +119,7 @@ def test_a_training_that_outlives_its_check_is_ended_with_all_its_ranks(bench: B
     assert not list(attempts_of_processes(bench.folder.attempts))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_trainings_too(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
