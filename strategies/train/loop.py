@@ -85,7 +85,7 @@ def train(
     stopping = False
     with observer, CheckpointWriter(directory.checkpoints, spec, mesh, disk) as writer:
         steps = Steps(
-            engine, data, progress, spec=spec, mesh=mesh, before_update=writer.before_update
+            engine, data, progress, spec=spec, mesh=mesh, before_update=writer.copy.before_update
         )
         while steps.progress.step < training.steps and not stopping:
             step = steps.progress.step + 1

@@ -22,20 +22,20 @@ from worker.proving.checks import (
 from worker.proving.runner import Check
 
 CHECKS = (
-    Check(CheckName.INVENTORY, inventory.look, 10),
+    Check(CheckName.INVENTORY, inventory.look, 20),
     Check(CheckName.COLLECTIVES, collectives.look, 35),
     Check(CheckName.EQUALITY, equality.look, 100),
     Check(CheckName.PRECISION, precision.look, 20),
     Check(CheckName.ATTENTION, attention.look, 25),
-    Check(CheckName.CONTEXT, context.look, 20),
+    Check(CheckName.CONTEXT, context.look, 30),
     Check(CheckName.SCHEDULES, schedules.look, 40),
-    Check(CheckName.ZERO, zero.look, 55),
-    Check(CheckName.COMPILE, compile.look, 50),
-    Check(CheckName.MEMORY, memory.look, 55),
-    Check(CheckName.ADAPTERS, adapters.look, 25),
+    Check(CheckName.ZERO, zero.look, 65),
+    Check(CheckName.COMPILE, compile.look, 40),
+    Check(CheckName.MEMORY, memory.look, 45),
+    Check(CheckName.ADAPTERS, adapters.look, 20),
     Check(CheckName.OUT_OF_MEMORY, out_of_memory.look, 40),
     Check(CheckName.STUCK_RANK, stuck_rank.look, 35),
-    Check(CheckName.CHECKPOINT, checkpoint.look, 25),
+    Check(CheckName.CHECKPOINT, checkpoint.look, 20),
     Check(CheckName.HAND_OVER, hand_over.look, 15),
     Check(CheckName.SPEED, speed.look, 50),
 )

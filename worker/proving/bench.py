@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ LOOK_EVERY_S = 0.02
 LAST_LINES = 3
 MOST_SPAWNS = 3  # of a training whose launcher dies before it has started it
 TORCHRUNS_OWN = re.compile(r"torch[./]distributed[./]elastic")
+BUILD_S = 300.0  # a compiler needs 30 s for each file with torch's headers
 CORES_TO_START = 2  # for each rank of trainings that start side by side
 NO_FAULTS: Mapping[str, Fault] = {}
 CPU_FACTOR = 5.0  # CPU slots are slower than GPUs, and there may be fewer cores than slots
@@ -351,6 +353,25 @@ class Bench:
             raise Failed(f"{module} failed: {last_lines(said)}")
         found: dict[str, Any] = json.loads(out.read_bytes())
         return found
+
+    def compile_once(self, module: str) -> None:
+        """Run `-m module`, which compiles code that the node keeps. Its time is not the check's.
+
+        If it fails, the trainings that need the code say why. Raises OutOfTime after BUILD_S.
+        """
+        began = time.monotonic()
+        try:
+            subprocess.run(
+                [sys.executable, "-m", module],
+                env=environment(),
+                capture_output=True,
+                timeout=BUILD_S,
+                check=False,
+                preexec_fn=partial(die_with_parent, signal.SIGTERM),
+            )
+        except subprocess.TimeoutExpired as error:
+            raise OutOfTime from error
+        self.ends_at += time.monotonic() - began
 
     @cached_property
     def short_text(self) -> Path:

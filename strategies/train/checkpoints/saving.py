@@ -43,10 +43,6 @@ class CheckpointWriter:
         self.under_way: Future[SavedCheckpoint] | None = None
         self.token = self.mesh.broadcast_text(str(os.getpid()))
 
-    def before_update(self) -> None:
-        """Let the state's copy end before the weights change; called before each update."""
-        self.copy.before_update()
-
     def start(
         self, engine: Engine, progress: Progress, eval_loss: float | None
     ) -> SavedCheckpoint | None:

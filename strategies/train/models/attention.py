@@ -1,7 +1,6 @@
 """Causal self-attention with rotary positions and, for llama, grouped keys and values."""
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -101,10 +100,10 @@ def repeats_keys_here(query_BHTD: Tensor, mask: Tensor | None) -> bool:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@cache
-def name_of_gpu() -> str | None:
-    """Return the name of this rank's GPU; None without one."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+def name_of_gpu() -> str:
+    """Return the name of this rank's GPU. Not cached: torch would compile through the cache, and
+    break the graph at the driver."""
+    return torch.cuda.get_device_name()
 
 
 class Attention(nn.Module):

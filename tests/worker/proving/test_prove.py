@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,14 @@ def test_cpu_slots_pass(bench: Bench, name: CheckName) -> None:
 def test_every_check_has_a_place_and_ten_minutes_are_enough_for_all() -> None:
     assert [check.name for check in CHECKS] == list(CheckName)
     assert sum(check.limit_s for check in CHECKS) <= 600
+
+
+@pytest.mark.parametrize("module", ["this", "no_such_module"])
+def test_compiling_once_takes_none_of_the_checks_time(bench: Bench, module: str) -> None:
+    bench.ends_at = 1000.0
+    began = time.monotonic()
+    bench.compile_once(module)
+    assert 0 < bench.ends_at - 1000.0 <= time.monotonic() - began
 
 
 def result_of(bench: Bench, look: object, limit_s: float = 60) -> tuple[str, str]:

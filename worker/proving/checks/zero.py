@@ -14,8 +14,12 @@ STAGES = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 
 
 def look(bench: Bench) -> Finding:
-    """Certify each stage and offload on 2 ranks; then let a gradient overflow."""
+    """Certify each stage and offload on 2 ranks; then let a gradient overflow.
+
+    The library that reads and writes files is compiled before, which takes a minute once per node.
+    """
     bench.require_ranks(2)
+    bench.compile_once("strategies.train.engines.async_io")
     cases: dict[str, dict[str, Any]] = {
         f"{stage}, optimizer on {offload}": {
             "parallelism": {"strategy": stage, "offload_optimizer": offload}

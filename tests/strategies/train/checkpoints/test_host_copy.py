@@ -70,16 +70,18 @@ def test_on_a_gpu_the_next_passes_compute_beside_the_copy() -> None:
     state = {"model": {"a": torch.ones(1 << 28, device=device)}}
     x, copy = torch.ones(1 << 10, 1 << 10, device=device), HostCopy(device)
     copy.take(state)  # the first time: it allocates pinned memory, and cuBLAS is loaded
-    (x @ x).sum().item()
+    x @ x
     copy.before_update()
     copy.wait()
     torch.cuda.synchronize()
     copy.take(state)
     assert copy.copied is not None
-    (x @ x).sum().item()
+    x @ x
+    torch.cuda.current_stream().record_event().synchronize()  # item() would queue up as a copy
     assert not copy.copied.query()
     copy.before_update()
-    x.sum().item()
+    x @ x
+    torch.cuda.current_stream().record_event().synchronize()
     assert copy.copied.query()
 
 

@@ -1,11 +1,13 @@
 """Keys and values that query heads share: copied where no fused kernel takes shared ones."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from strategies.train.models import attention
 
@@ -60,6 +62,23 @@ def test_a_gpu_copies_them_by_its_name_type_and_mask(
     query: Any = SimpleNamespace(is_cuda=True, dtype=dtype, shape=(2, 4, 6, 8))
     mask = torch.ones(2, 1, 6, 6, dtype=torch.bool) if masked else None
     assert attention.repeats_keys_here(query, mask) == is_copied
+
+
+def test_a_layer_on_a_gpu_compiles_without_a_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+
+    def ask_the_driver() -> str:
+        names.append(Path("/proc/version").read_text() and H100)  # a file: no graph can hold it
+        return names[-1]
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", ask_the_driver)
+    compiled = torch.compile(attention.attend, fullgraph=True, backend="eager")
+    with FakeTensorMode():
+        query, key, value = (
+            torch.empty(2, heads, 6, 8, device="cuda", dtype=torch.float32) for heads in (4, 2, 2)
+        )
+        assert compiled(query, key, value, None).shape == query.shape
+    assert names == [H100]
 
 
 @pytest.mark.parametrize("is_copied", [False, True])
