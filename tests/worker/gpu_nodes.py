@@ -27,6 +27,13 @@ def a100(number: int, **faults: Any) -> dict[str, Any]:
     }
 
 
+def write_script(path: Path, *gpus: dict[str, Any], error: str = "") -> None:
+    """Let the scripted NVML show these GPUs from now on."""
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps({"error": error, "gpus": gpus}))
+    aside.replace(path)
+
+
 class GpuNode(Node):
     """The worker on as many GPUs as `script` says, whatever the machine has."""
 
@@ -39,9 +46,7 @@ class GpuNode(Node):
 
     def script(self, *gpus: dict[str, Any], error: str = "") -> None:
         """What NVML shows from now on."""
-        aside = self.file.with_suffix(".new")
-        aside.write_text(json.dumps({"error": error, "gpus": gpus}))
-        aside.replace(self.file)
+        write_script(self.file, *gpus, error=error)
 
     def start(self, *, torch: dict[str, Any] | None = None, **options: Any) -> None:
         super().start(

@@ -366,8 +366,14 @@ def test_code_runs_on_its_major_version_and_ptx_on_later_ones(
     assert has_kernels(capability, built_for) is runs
 
 
-def test_telemetry_names_the_reason_of_a_throttle(api: FakeApi, node: GpuNode) -> None:
-    node.script(a100(0, busy=97, clock=1005, throttled=0x20, celsius=88, lanes=8), a100(1))
+def test_telemetry_names_the_reason_of_a_throttle_and_counts_errors_of_links(
+    api: FakeApi, node: GpuNode
+) -> None:
+    errors = {"links": ["00000000:C4:00.0"] * 2, "link_errors": [[1, 0, 2, 0], [0, 0, 0, 4]]}
+    node.script(
+        a100(0, busy=97, clock=1005, throttled=0x20, celsius=88, lanes=8, replays=5, **errors),
+        a100(1),
+    )
     node.start(warm=False)
     node.wait_for_health(OK, OK)
     last = api.last()
@@ -375,8 +381,9 @@ def test_telemetry_names_the_reason_of_a_throttle(api: FakeApi, node: GpuNode) -
     hot, cool = last.telemetry.gpus
     assert (hot.clock_mhz, hot.max_clock_mhz, hot.throttled) == (1005, 1410, ["thermal slowdown"])
     assert (hot.temperature_c, hot.pcie_width, hot.max_pcie_width) == (88, 8, 16)
-    assert (hot.power_w, hot.power_limit_w, hot.nvlink_errors) == (65.4, 400.0, None)
-    assert cool.throttled == []
+    assert (hot.power_w, hot.power_limit_w) == (65.4, 400.0)
+    assert (hot.pcie_replays, hot.nvlink_errors) == (5, 7)
+    assert (cool.throttled, cool.pcie_replays, cool.nvlink_errors) == ([], 0, None)
     assert last.telemetry.gpu_pct == [97.0, 0.0]
 
 

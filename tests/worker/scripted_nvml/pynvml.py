@@ -3,7 +3,8 @@
 Constants, errors and structures are those of the real module. The file is JSON: `error` (of
 nvmlInit and every call) and `gpus`, in the bus's order, each with `uuid`, `name`, `gib`, `pci`,
 `minor` and, as wanted, `error`, `used_gib`, `processes` [[pid, gib]], `graphics` [[pid, gib]],
-`links` (PCI addresses of the other ends of its NVLinks), `remap_pending`, `remap_failed`,
+`links` (PCI addresses of the other ends of its NVLinks), `link_errors` (for each of them the four
+counters of its data layer), `replays` (of PCIe), `remap_pending`, `remap_failed`,
 `retired_pending`, `ecc`, `throttled` (mask), `clock`, `mig` (a list of {uuid, name, gib, ids}).
 """
 
@@ -197,10 +198,13 @@ def nvmlDeviceGetMaxPcieLinkWidth(handle):
 
 
 def nvmlDeviceGetPcieReplayCounter(handle):
-    return 0
+    return _gpu(handle).get("replays", 0)
 
 
-nvmlDeviceGetNvLinkErrorCounter = _no
+def nvmlDeviceGetNvLinkErrorCounter(handle, link, counter):
+    if "link_errors" not in _gpu(handle):
+        _no()
+    return _gpu(handle)["link_errors"][link][counter]
 
 
 def nvmlDeviceGetNvLinkState(handle, link):
