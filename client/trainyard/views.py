@@ -1917,7 +1917,8 @@ class Telemetry(View):
     disk_free_gib: float
     fetch_bytes_per_s: float | None = None
     """Rate at which the last large file came from the store; None: none has come yet."""
-    gpu_memory_used_gib: tuple[float, ...] = ()
+    gpu_memory_used_gib: tuple[float | None, ...] = ()
+    """Memory in use on each GPU; None: it does not answer."""
     gpu_pct: tuple[float | None, ...] = ()
     """Share of the time in which anything ran on each GPU; None: not known, as for an instance of
     MIG."""

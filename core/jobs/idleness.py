@@ -73,8 +73,8 @@ def look_at_gpus(
             _use_again(session, job, attempt, now=now)
             return True
     if was_idle:
-        held_gib = max(_of_slots(telemetry.gpu_memory_used_gib, part), default=0.0)
-        attempt.gpu_held_gib = round(held_gib, 1)
+        held_gib = [gib or 0.0 for gib in _of_slots(telemetry.gpu_memory_used_gib, part)]
+        attempt.gpu_held_gib = round(max(held_gib, default=0.0), 1)
     return attempt.gpu_held_gib != held_before
 
 

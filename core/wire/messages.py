@@ -161,7 +161,8 @@ class Telemetry(Message):
     gpu_pct: list[float | None] = []
     """Share of the time in which anything ran on each GPU; None: not known, as for an instance of
     MIG."""
-    gpu_memory_used_gib: list[float] = []
+    gpu_memory_used_gib: list[float | None] = []
+    """Memory in use on each GPU; None: it does not answer."""
     gpus: list[GpuReading] = Field(default=[], max_length=1024)
     fetch_bytes_per_s: float | None = Field(default=None, exclude_if=lambda rate: rate is None)
     """Rate at which the last large file came from the store; None: none has come yet."""

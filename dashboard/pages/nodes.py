@@ -106,6 +106,7 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "unfit": unfit,
         "out_of_use": out_of_use,
         "throttled": throttled,
+        "memory_in_use": memory_in_use,
         "in_use": in_use,
         "sharing": sharing,
         "reading": reading,
@@ -142,6 +143,15 @@ def sharing(node: Node) -> str:
 def throttled(telemetry: Telemetry) -> set[int]:
     """The GPUs whose clock is held down now."""
     return {gpu.index for gpu in telemetry.gpus if gpu.throttled}
+
+
+def memory_in_use(telemetry: Telemetry) -> float | None:
+    """Return the GiB in use on a node's GPUs, or in its memory without any; None if no GPU
+    answers."""
+    if not telemetry.gpu_memory_used_gib:
+        return telemetry.memory_used_gib
+    known = [gib for gib in telemetry.gpu_memory_used_gib if gib is not None]
+    return sum(known) if known else None
 
 
 def in_use(node: Node) -> str:

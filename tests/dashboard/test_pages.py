@@ -565,7 +565,10 @@ def test_a_use_that_is_not_known_is_not_shown_as_idle(api: FakeApi, page: TestCl
     load = {"cpu_pct": 1, "memory_used_gib": 3, "disk_free_gib": 70}
 
     def shown(*gpu_pct: float | None) -> str:
-        told = Telemetry.model_validate({**load, "gpu_pct": gpu_pct})
+        held_gib = [None if pct is None else 1.5 for pct in gpu_pct]
+        told = Telemetry.model_validate(
+            {**load, "gpu_pct": gpu_pct, "gpu_memory_used_gib": held_gib}
+        )
         api.put("/v1/nodes", [node(hardware=gpus, telemetry=told)])
         return page.get("/nodes").text
 
@@ -573,10 +576,12 @@ def test_a_use_that_is_not_known_is_not_shown_as_idle(api: FakeApi, page: TestCl
     assert 'aria-label="east-01: 3 GPUs, busy 0 to 60 percent, use of 1 not known"' in some
     assert 'title="GPU 1: use not known"' in some
     assert "mean 60 % when busy, 1 not known" in some
+    assert '<td class="num gone">3.00<span class="unit">GiB</span></td>' in some
     none = shown(None, None, None)
     assert 'aria-label="east-01: 3 GPUs, use not known"' in none
     assert " 0 % busy" not in none
     assert "none busy, 3 not known" in none
+    assert '<td class="num gone">\u2013</td>' in none
 
 
 def test_a_nodes_jobs_have_names_where_the_viewer_may_see_them(

@@ -76,6 +76,10 @@ def test_a_lost_gpu_is_unfit_and_the_others_go_on_under_their_numbers(
     reasons = node.wait_for_health(OK, "lost", OK, OK)
     assert "Xid" in reasons[1]
     assert "reboot" in reasons[1]
+    last = api.last()
+    assert last is not None
+    assert (last.telemetry.gpu_pct[1], last.telemetry.gpu_memory_used_gib[1]) == (None, None)
+    assert last.telemetry.gpu_memory_used_gib[0] == pytest.approx(0.4)
     node.script(a100(0), a100(2), a100(3))  # after the driver was loaded again: NVML counts anew
     node.wait_for_health(OK, "lost", OK, OK)
     node.kill()  # a new worker keeps the slots too

@@ -39,6 +39,11 @@ def use_pct(device: Device | None) -> float | None:
     return None if found is None else float(found.gpu)
 
 
+def memory_gib(device: Device | None) -> float | None:
+    """Return the GiB in use; None if the GPU does not answer."""
+    return None if device is None or device.handle is None else device.used_gib
+
+
 def reading_of(slot: int, device: Device) -> GpuReading:
     """Return the state of a GPU now; what it does not report is None."""
     gpu = device.handle

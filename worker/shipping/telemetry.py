@@ -7,7 +7,7 @@ import psutil
 from core.wire.messages import Telemetry
 from worker.gpus.node_gpus import NodeGpus
 from worker.gpus.nvml import GIB
-from worker.gpus.readings import reading_of, use_pct
+from worker.gpus.readings import memory_gib, reading_of, use_pct
 from worker.preparing.fetching import FetchRate
 
 
@@ -19,14 +19,14 @@ class TelemetrySource:
         psutil.cpu_percent()  # the first call has nothing to compare with
 
     def measure(self) -> Telemetry:
-        """Return the use of CPU, memory, disk and GPUs. A GPU that does not answer holds 0 GiB."""
+        """Return the use of CPU, memory, disk and GPUs."""
         devices = [self.gpus.devices.get(gpu.uuid) for gpu in self.gpus.known]
         return Telemetry(
             cpu_pct=psutil.cpu_percent(),
             memory_used_gib=psutil.virtual_memory().used / GIB,
             disk_free_gib=psutil.disk_usage(str(self.data)).free / GIB,
             gpu_pct=[use_pct(one) for one in devices],
-            gpu_memory_used_gib=[0.0 if one is None else one.used_gib for one in devices],
+            gpu_memory_used_gib=[memory_gib(one) for one in devices],
             gpus=[
                 reading_of(slot, one)
                 for slot, one in enumerate(devices)
