@@ -33,6 +33,8 @@ class Shape:
     biases: bool = False
     """True if every matrix of a layer has a bias."""
     query_key_value_biases: bool = False
+    query_key_norms: bool = False
+    """True if each head of queries and of keys has an RMSNorm, as in Qwen3."""
     positions: int = 0
     """Rows of a table of learned positions."""
     dtype: str = "bfloat16"
@@ -48,6 +50,8 @@ class Shape:
         layer = attention + feed_forward + 2 * norm
         if self.biases or self.query_key_value_biases:
             layer += queries + 2 * keys
+        if self.query_key_norms:
+            layer += 2 * per_head
         if self.biases:
             layer += 2 * self.width + self.ffn_width
         ends = (1 if self.tied else 2) * self.vocabulary * self.width
@@ -74,6 +78,13 @@ def qwen(layers: int, width: int, heads: int, kv_heads: int, ffn: int, *, small:
     vocabulary = 151_936 if small else 152_064
     shape = Shape(layers, width, heads, kv_heads, ffn, vocabulary, tied=small)
     return replace(shape, query_key_value_biases=True)
+
+
+def qwen3(layers: int, width: int, heads: int, ffn: int, *, small: bool = False) -> Shape:
+    """Return a shape of Qwen3, arXiv:2505.09388: 8 heads of keys, 128 features in each head."""
+    of_each = None if heads * 128 == width else 128
+    shape = Shape(layers, width, heads, 8, ffn, 151_936, head_width=of_each, tied=small)
+    return replace(shape, query_key_norms=True)
 
 
 KNOWN = {
@@ -107,6 +118,12 @@ KNOWN = {
     "qwen2.5-14b": qwen(48, 5120, 40, 8, 13_824, small=False),
     "qwen2.5-32b": qwen(64, 5120, 40, 8, 27_648, small=False),
     "qwen2.5-72b": qwen(80, 8192, 64, 8, 29_568, small=False),
+    "qwen3-0.6b": qwen3(28, 1024, 16, 3072, small=True),
+    "qwen3-1.7b": qwen3(28, 2048, 16, 6144, small=True),
+    "qwen3-4b": qwen3(36, 2560, 32, 9728, small=True),
+    "qwen3-8b": qwen3(36, 4096, 32, 12_288),
+    "qwen3-14b": qwen3(40, 5120, 40, 17_408),
+    "qwen3-32b": qwen3(64, 5120, 64, 25_600),
 }
 
 
@@ -153,6 +170,7 @@ def llama_config(config: Mapping[str, Any]) -> Shape:
         head_width=None if head_width * heads == width else head_width,
         tied=bool(config.get("tie_word_embeddings", False)),
         query_key_value_biases=config["model_type"] == "qwen2",
+        query_key_norms=config["model_type"] == "qwen3",
     )
 
 
@@ -177,6 +195,7 @@ READERS: dict[str, Callable[[Mapping[str, Any]], Shape]] = {
     "llama": llama_config,
     "mistral": llama_config,
     "qwen2": llama_config,
+    "qwen3": llama_config,
     "gpt2": gpt2_config,
     "opt": opt_config,
 }
@@ -196,4 +215,5 @@ def as_spec(shape: Shape) -> ModelSpec:
         head_width=shape.head_width,
         ffn_width=shape.ffn_width,
         tied_embeddings=shape.tied,
+        query_key_norms=shape.query_key_norms,
     )

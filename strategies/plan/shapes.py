@@ -81,6 +81,8 @@ def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
     attention = 2 * width * queries + 2 * width * keys  # query and output, key and value
     if model.attention_bias:
         attention += queries + 2 * keys
+    if model.query_key_norms:
+        attention += 2 * head_width(model)
     if model.name is ModelName.GPT:
         feed_forward, norm = 2 * width * inner, 2 * width  # up and down; LayerNorm has a bias
     else:

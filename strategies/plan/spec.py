@@ -229,6 +229,12 @@ class ModelSpec(SpecPart):
     """Text only: true if the head uses the embedding's matrix."""
     attention_bias: bool = False
     """llama only: biases of query, key and value, as Qwen2 has them."""
+    query_key_norms: Annotated[
+        bool,
+        Field(exclude_if=lambda has_them: not has_them),  # unknown to older workers
+    ] = False
+    """llama only: an RMSNorm over each head of queries and of keys, before they are rotated, as
+    Qwen3 has them."""
     norm_epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-5
     """Number that norms add to a variance."""
     rope_base: Annotated[float, Field(gt=1, le=1e12)] = 10_000.0

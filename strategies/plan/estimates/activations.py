@@ -76,6 +76,8 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing, *, lean: bool =
     read = 2 * width * size  # both norms' outputs
     # Query, attention, key, value; before and, unless it is lean, in and after the activation.
     numbers = 2 * queries + keys_values + (2 if gated else 1) * (1 if lean else 2) * inner
+    if model.query_key_norms:
+        numbers += queries + keys_values / 2  # queries and keys before their norms, too
     return KeptBytes(residual, read, numbers * size)
 
 

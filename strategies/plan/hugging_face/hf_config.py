@@ -42,6 +42,7 @@ ARCHITECTURES = {
     "LlamaForCausalLM": "Llama 1 to 3, TinyLlama, OpenLLaMA, SmolLM",
     "MistralForCausalLM": "Mistral",
     "Qwen2ForCausalLM": "Qwen2, Qwen2.5",
+    "Qwen3ForCausalLM": "Qwen3 without experts",
 }
 # Accepted values of a quantization_config whose codes can be read.
 GPTQ: dict[str, tuple[object, ...]] = {
@@ -131,6 +132,7 @@ class HfConfig(BaseModel):
             "ffn_width": self.intermediate_size,
             "tied_embeddings": self.tie_word_embeddings,
             "attention_bias": self.architectures[0] == "Qwen2ForCausalLM",
+            "query_key_norms": self.architectures[0] == "Qwen3ForCausalLM",
             "norm_epsilon": self.rms_norm_eps,
             "rope_base": base,
         }
@@ -221,6 +223,7 @@ def shape_of(model: ModelSpec, vocabulary: int) -> dict[str, object]:
         "model.ffn_width": ffn_width(model),
         "model.tied_embeddings": model.tied_embeddings,
         "model.attention_bias": model.attention_bias,
+        "model.query_key_norms": model.query_key_norms,
         "model.norm_epsilon": model.norm_epsilon,
         "model.rope_base": model.rope_base,
         "model.rope_scaling": model.rope_scaling,
@@ -240,10 +243,12 @@ def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str
     the family and the token that ends a text.
     """
     model, scaling = spec.model, spec.model.rope_scaling
-    family = "qwen2" if model.attention_bias else "llama"
+    family = "Llama"
+    if model.attention_bias or model.query_key_norms:
+        family = "Qwen3" if model.query_key_norms else "Qwen2"
     config: dict[str, Any] = {
-        "architectures": ["Qwen2ForCausalLM" if model.attention_bias else "LlamaForCausalLM"],
-        "model_type": family,
+        "architectures": [f"{family}ForCausalLM"],
+        "model_type": family.lower(),
         "max_position_embeddings": spec.data.sequence_length,
         "bos_token_id": None,
         "eos_token_id": None,

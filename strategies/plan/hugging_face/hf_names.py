@@ -1,4 +1,5 @@
-"""Mapping between our names of weights and Hugging Face's, for Llama, Mistral and Qwen2.
+"""Mapping between our names of weights and Hugging Face's, for Llama, Mistral, Qwen2
+and Qwen3.
 
 Pure and torch-free. Adapters in peft's layout are named after the same modules.
 """
@@ -13,6 +14,8 @@ MODULES = {
     "attention.key": "self_attn.k_proj",
     "attention.value": "self_attn.v_proj",
     "attention.output": "self_attn.o_proj",
+    "attention.query_norm": "self_attn.q_norm",
+    "attention.key_norm": "self_attn.k_norm",
     "feed_forward.gate": "mlp.gate_proj",
     "feed_forward.up": "mlp.up_proj",
     "feed_forward.down": "mlp.down_proj",
@@ -22,7 +25,8 @@ MODULES = {
 ENDS = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 OF_A_LAYER = re.compile(r"^layers\.(\d+)\.(\w+(?:\.\w+)?)$")
 BIASED = ("attention.query", "attention.key", "attention.value")
-ROTATED = ("attention.query", "attention.key")
+QUERY_KEY_NORMS = ("attention.query_norm", "attention.key_norm")
+ROTATED = ("attention.query", "attention.key", *QUERY_KEY_NORMS)
 
 
 def hf_module(name: str) -> str:
@@ -46,6 +50,8 @@ def hf_weights(model: ModelSpec) -> Iterator[str]:
     yield hf_name("embedding.weight")
     for layer in range(model.layers):
         for module in MODULES:
+            if module in QUERY_KEY_NORMS and not model.query_key_norms:
+                continue
             yield hf_name(f"layers.{layer}.{module}.weight")
             if model.attention_bias and module in BIASED:
                 yield hf_name(f"layers.{layer}.{module}.bias")

@@ -71,14 +71,20 @@ def family_has_it(resolved: ResolvedSpec) -> Iterator[Problem]:
         yield Problem(
             code="not_supported_by_model",
             param="model.checkpoint",
-            message=f"a checkpoint is loaded into llama (Llama, Mistral and Qwen2 are of its "
-            f"family), not into {model.name}; take name llama and the fields of its config.json",
+            message=f"a checkpoint is loaded into llama (Llama, Mistral, Qwen2 and Qwen3 are of "
+            f"its family), not into {model.name}; take name llama and its config.json's fields",
         )
     if model.attention_bias:
         yield Problem(
             code="not_supported_by_model",
             param="model.attention_bias",
             message=f"{model.name} has no biases in its attention; leave it out, or take llama",
+        )
+    if model.query_key_norms:
+        yield Problem(
+            code="not_supported_by_model",
+            param="model.query_key_norms",
+            message=f"{model.name} has no norms in its attention; leave it out, or take llama",
         )
 
 

@@ -9,6 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from strategies.plan.attention_kernels import repeats_keys
 from strategies.plan.shapes import head_width, kv_width, query_width
 from strategies.plan.spec import ModelSpec, Precision, RopeScaling
+from strategies.train.models.norms import RMSNorm
 
 PRECISIONS = {
     torch.float64: Precision.FLOAT64,
@@ -109,7 +110,8 @@ def name_of_gpu() -> str:
 class Attention(nn.Module):
     """Self-attention, (B, T, C) to (B, T, C).
 
-    Biases of query, key and value are for checkpoints that have them. The number of heads follows
+    Biases of query, key and value, and norms of query and key, are for checkpoints that have them;
+    the norms' weights are the same for all heads. The number of heads follows
     from the matrices: a tensor-parallel rank holds only some.
     """
 
@@ -121,12 +123,20 @@ class Attention(nn.Module):
         self.key = nn.Linear(width, keys, bias=spec.attention_bias, dtype=dtype)
         self.value = nn.Linear(width, keys, bias=spec.attention_bias, dtype=dtype)
         self.output = nn.Linear(queries, width, bias=False, dtype=dtype)
+        self.query_norm: nn.Module | None = None
+        self.key_norm: nn.Module | None = None
+        if spec.query_key_norms:
+            self.query_norm, self.key_norm = (
+                RMSNorm(self.head_width, eps=spec.norm_epsilon, dtype=dtype) for _ in range(2)
+            )
         self.attend = attend  # context parallelism replaces it
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
         query_BTHD = self.query(x_BTC).unflatten(-1, (-1, self.head_width))
         key_BTKD = self.key(x_BTC).unflatten(-1, (-1, self.head_width))
         value_BTKD = self.value(x_BTC).unflatten(-1, (-1, self.head_width))
+        if self.query_norm is not None and self.key_norm is not None:
+            query_BTHD, key_BTKD = self.query_norm(query_BTHD), self.key_norm(key_BTKD)
         mixed_BHTD = self.attend(
             rotate(query_BTHD, rotation).transpose(1, 2),
             rotate(key_BTKD, rotation).transpose(1, 2),

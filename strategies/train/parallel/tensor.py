@@ -55,6 +55,8 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
         }
         for name in ("attention.query", "attention.key", "attention.value"):
             styles[name] = ColwiseParallel()
+        for name in ("attention.query_norm", "attention.key_norm"):
+            styles[name] = SequenceParallel(sequence_dim=2, use_local_output=True)  # by heads
         for name in ("feed_forward.gate", "feed_forward.up"):
             styles[name] = ColwiseParallel()
         for name in ("attention_norm", "feed_forward_norm"):

@@ -30,6 +30,9 @@ PUBLISHED = {  # as their model cards and papers say
     "mistral-nemo-12b": 12_247_782_400,
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
 }
 
 
@@ -54,8 +57,12 @@ def transformers_config(name: str, shape: Shape) -> Any:
         )
     common |= {"intermediate_size": shape.ffn_width, "num_key_value_heads": shape.kv_heads}
     common |= {"head_dim": shape.head_width} if shape.head_width else {}
-    make = {"qwen": transformers.Qwen2Config, "mist": transformers.MistralConfig}
-    return make.get(name[:4], transformers.LlamaConfig)(**common)
+    make = {
+        "qwen2.5": transformers.Qwen2Config,
+        "qwen3": transformers.Qwen3Config,
+        "mistral": transformers.MistralConfig,
+    }
+    return make.get(name.partition("-")[0], transformers.LlamaConfig)(**common)
 
 
 @pytest.mark.xdist_group("ranks")  # where transformers is imported once

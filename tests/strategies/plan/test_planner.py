@@ -206,8 +206,11 @@ def test_gpt_has_no_grouped_keys() -> None:
     assert "llama" in problem.message
 
 
-@pytest.mark.parametrize(("field", "value"), [("checkpoint", "tiny"), ("attention_bias", True)])
-def test_gpt_has_no_checkpoints_and_no_biases(field: str, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("checkpoint", "tiny"), ("attention_bias", True), ("query_key_norms", True)],
+)
+def test_gpt_has_no_checkpoints_no_biases_and_no_norms_of_queries(field: str, value: Any) -> None:
     problem = only_problem(planned(**{f"model__{field}": value}))
     assert problem.param == f"model.{field}"
     assert "llama" in problem.message

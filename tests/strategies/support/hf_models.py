@@ -42,6 +42,10 @@ KINDS: dict[str, tuple[str, Options]] = {
         "Qwen2Config",
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
     ),
+    "qwen3": (
+        "Qwen3Config",
+        {"head_dim": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+    ),
 }
 
 

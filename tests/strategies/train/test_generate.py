@@ -21,7 +21,11 @@ def model_of(**changes: Any) -> Transformer:
     return model
 
 
-@pytest.mark.parametrize("changes", [{}, GROUPED], ids=["gpt", "llama"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, GROUPED, {**GROUPED, "model__query_key_norms": True}],
+    ids=["gpt", "llama", "llama with norms"],
+)
 def test_kept_keys_and_values_change_no_logit_at_any_position(changes: Any) -> None:
     """Over a text of three sequences, whose older half is forgotten several times."""
     length, text = 12, torch.randint(256, (36,), generator=torch.manual_seed(3)).tolist()

@@ -41,6 +41,7 @@ def models(draw: st.DrawFn) -> dict[str, Any]:
     if name == "llama":
         model["kv_heads"] = kv_heads
         model["attention_bias"] = draw(st.booleans())
+        model["query_key_norms"] = draw(st.booleans())
     return model
 
 

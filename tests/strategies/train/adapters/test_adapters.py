@@ -459,7 +459,7 @@ def with_weights(model: Transformer, weights: dict[str, Tensor]) -> Transformer:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_beside_a_checkpoint_steps_are_those_of_transformers_and_peft(
     kind: str, tmp_path: Path
 ) -> None:

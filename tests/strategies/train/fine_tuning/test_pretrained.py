@@ -68,10 +68,11 @@ class DoubleRotary(nn.Module):
 def in_double(model: Any) -> Any:
     """transformers' model, with its angles and norms in float64, too."""
     model = model.double()
-    model.model.rotary_emb = DoubleRotary(model.config.rope_parameters["rope_theta"], 8)
+    rotary = model.config.rope_parameters["rope_theta"], model.model.layers[0].self_attn.head_dim
+    model.model.rotary_emb = DoubleRotary(*rotary)
     for name, theirs in list(model.named_modules()):
         if type(theirs).__name__.endswith("RMSNorm"):
-            norm = nn.RMSNorm(32, eps=theirs.variance_epsilon, dtype=torch.float64)
+            norm = nn.RMSNorm(len(theirs.weight), eps=theirs.variance_epsilon, dtype=torch.float64)
             norm.weight.data.copy_(theirs.weight)
             model.set_submodule(name, norm)
     return model
@@ -90,7 +91,7 @@ def test_logits_are_those_of_transformers(kind: str, checkpoints: dict[str, Path
         torch.testing.assert_close(ours(inputs_BT), theirs(inputs_BT).logits, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
 def test_in_float64_logits_agree_to_its_rounding(kind: str, checkpoints: dict[str, Path]) -> None:
     """llama3's frequencies are left out: transformers has them in float32 only."""
     theirs = in_double(AutoModelForCausalLM.from_pretrained(checkpoints[kind]))
@@ -158,20 +159,22 @@ def test_the_curve_is_that_of_a_plain_loop_over_transformers(
     assert run.series("grad_norm") == pytest.approx(norms, rel=2e-5)
 
 
+@pytest.mark.parametrize("kind", ["llama3-tied", "qwen3"])
 def test_the_artifacts_are_a_folder_that_transformers_loads(
-    checkpoints: dict[str, Path], pool: Pool, ragged: Options, tmp_path: Path
+    kind: str, checkpoints: dict[str, Path], pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:
-    run_plan = planned(checkpoints["llama3-tied"], fields=ragged)
+    run_plan = planned(checkpoints[kind], fields=ragged)
     run = pool.train(run_plan, tmp_path / "run")
     folder = run.directory.artifacts
     theirs = AutoModelForCausalLM.from_pretrained(folder)
-    assert theirs.config.rope_parameters == make_config("llama3-tied").rope_parameters
-    assert theirs.generation_config.eos_token_id == 2
+    assert type(theirs.config) is type(make_config(kind))
+    assert theirs.config.rope_parameters == make_config(kind).rope_parameters
+    assert theirs.generation_config.eos_token_id == make_config(kind).eos_token_id
     again = make_run_plan(run_plan.spec, model_path=str(folder))  # what was saved can be tuned on
     with torch.no_grad():
         ours = loaded(again)(tokens(1, 24))
         torch.testing.assert_close(theirs(tokens(1, 24)).logits, ours, rtol=0, atol=1e-5)
-    before = load_file(checkpoints["llama3-tied"] / "model.safetensors")
+    before = load_file(checkpoints[kind] / "model.safetensors")
     assert not torch.equal(theirs.model.norm.weight, before["model.norm.weight"])
 
 
@@ -189,11 +192,13 @@ def test_what_is_saved_is_loaded_in_the_precision_it_was_trained_in(
         assert theirs.config.sliding_window == 48
 
 
+@pytest.mark.parametrize("norms", [False, True])
 def test_a_llama_from_nothing_is_saved_for_transformers_too(
-    pool: Pool, ragged: Options, tmp_path: Path
+    norms: bool, pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:
+    shape = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "query_key_norms": norms}
     spec = make_spec(
-        model={"name": "llama", "layers": 1, "width": 32, "heads": 2, "kv_heads": 1},
+        model={"name": "llama", **shape},
         training__steps=5,
     )
     run = pool.train(make_run_plan(spec, **ragged), tmp_path / "run")
@@ -225,13 +230,17 @@ def alone(
         kind: pool.train(
             planned(checkpoints[kind], fields=ragged, precision="float64"), folder / kind
         )
-        for kind in ("qwen2", "llama3-tied")
+        for kind in ("qwen2", "qwen3", "llama3-tied")
     }
 
 
 @pytest.mark.parametrize(
     ("kind", "layout"),
-    [*(("qwen2", layout) for layout in LAYOUTS), ("llama3-tied", "pipeline")],
+    [
+        *(("qwen2", layout) for layout in LAYOUTS),
+        *(("qwen3", layout) for layout in ("fsdp", "tensor")),
+        ("llama3-tied", "pipeline"),
+    ],
 )
 def test_two_ranks_follow_the_curve_of_one(
     kind: str,

@@ -110,6 +110,21 @@ def held_after_forward(how: ActivationCheckpointing, **changes: Any) -> int:
     return seen.held_bytes
 
 
+@pytest.mark.parametrize("how", [NONE, SELECTIVE])
+def test_norms_of_queries_and_keys_keep_as_much_as_the_plan_says(
+    how: ActivationCheckpointing,
+) -> None:
+    """What is beside the matrices: queries and keys before their norms, unless they are products
+    that are kept anyway."""
+    found, planned = [], []
+    for has_norms in (True, False):
+        changes = {"model__name": "llama", "model__query_key_norms": has_norms}
+        found.append(held_after_forward(how, model__layers=4, **changes))
+        _, spec = make_model(how, model__layers=4, **changes)
+        planned.append(4 * kept_by_layer(spec, how).total * TOKENS_BT.numel())
+    assert found[0] - found[1] == pytest.approx(planned[0] - planned[1], rel=0.01, abs=100)
+
+
 @pytest.mark.parametrize(
     ("name", "precision"), [("gpt", "float32"), ("llama", "float32"), ("gpt", "bfloat16")]
 )
