@@ -280,4 +280,4 @@ def test_days_of_a_town_leave_nobody_waiting_and_no_hour_billed_twice(
     granted = sum(
         walk(migrated_sqlite, seed, steps).granted for seed in range(first_seed, first_seed + walks)
     )
-    assert granted >= walks * steps // 25, "hardly anybody could book anything"
+    assert granted >= max(1, walks * steps // 60), "hardly anybody could book anything"
