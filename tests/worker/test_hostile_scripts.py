@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,10 @@ def test_it_can_not_stay(tried: Tried) -> None:
     assert "killed" in record.reason
 
 
+def has_ended(node: Node, key: Key) -> bool:
+    return not node.processes(key)
+
+
 def test_nothing_of_them_is_left(tried: Tried) -> None:
     last = tried.api.last()
     assert last is not None
@@ -247,7 +252,8 @@ def test_nothing_of_them_is_left(tried: Tried) -> None:
         attempt = tried.node.attempt(key_of(name))
         left = {path.name for path in (attempt.path / "sandbox").iterdir()}
         assert left <= {"rank"}, left
-        assert tried.node.processes(key_of(name)) == set()
+        # The shim ends after it has told the end.
+        tried.api.wait_for(partial(has_ended, tried.node, key_of(name)))
         logs = attempt.rank_logs(0) / "stdout.log"
         user = try_to_take(logs.stat().st_uid) if os.geteuid() == 0 else None
         if user is not None:  # None: it is another script's by now

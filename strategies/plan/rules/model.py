@@ -63,9 +63,16 @@ def width_divides(width: int, num_heads: int) -> Iterator[Problem]:
 
 
 def family_has_it(resolved: ResolvedSpec) -> Iterator[Problem]:
-    """Refuse fields that only llama has."""
+    """Refuse fields that only llama has, and those that no family of models has together."""
     model = resolved.spec.model
     if model.name is ModelName.LLAMA:
+        if model.attention_bias and model.query_key_norms:
+            yield Problem(
+                code="not_supported_by_model",
+                param="model.query_key_norms",
+                message="no family of models has both attention_bias (Qwen2) and query_key_norms "
+                "(Qwen3), so the result could not be saved; leave one out",
+            )
         return
     if model.checkpoint is not None:
         yield Problem(

@@ -216,6 +216,14 @@ def test_gpt_has_no_checkpoints_no_biases_and_no_norms_of_queries(field: str, va
     assert "llama" in problem.message
 
 
+def test_no_family_has_both_biases_and_norms_of_queries() -> None:
+    llama = {"name": "llama", "layers": 1, "width": 16, "heads": 2}
+    for fields in ({"attention_bias": True}, {"query_key_norms": True}):
+        assert planned(model={**llama, **fields}).problems == []
+    both = planned(model={**llama, "attention_bias": True, "query_key_norms": True})
+    assert only_problem(both).param == "model.query_key_norms"
+
+
 maybe = st.none() | small
 
 
