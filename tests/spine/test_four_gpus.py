@@ -64,8 +64,7 @@ def gpus(client: httpx2.Client) -> list[dict[str, Any]]:
 
 def given(platform: Running, job: str, ranks: int) -> list[str]:
     """The GPUs that each rank of a job's first attempt was given."""
-    folder = platform.data.node / "attempts" / f"{job}.1"
-    return [(folder / f"rank-{rank}.devices").read_text() for rank in range(ranks)]
+    return [(platform.data.node / f"{job}.1-{rank}.devices").read_text() for rank in range(ranks)]
 
 
 def test_the_demo_takes_the_four_gpus_of_its_node(platform: Running, client: httpx2.Client) -> None:

@@ -19,7 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--run-dir", type=Path, required=True)
     folder: Path = parser.parse_args(argv).run_dir
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "unset")
-    (folder / f"rank-{os.environ['RANK']}.devices").write_text(given)
+    node = folder.parents[1]  # which keeps no attempt's folder for long
+    (node / f"{folder.name}-{os.environ['RANK']}.devices").write_text(given)
     run_plan = RunDirectory(folder).read_plan()
     on_cpu = run_plan.plan.model_copy(update={"device": "cpu"})
     return run(run_plan.model_copy(update={"plan": on_cpu}), folder)
