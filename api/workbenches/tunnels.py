@@ -45,6 +45,7 @@ MAX_STREAMS = 256  # of one tunnel
 OPEN_WITHIN_S = 10.0
 LOOK_EVERY_S = 2.0  # whether a process that holds a tunnel for us is still there
 AWAY_S = 1.0
+LOST = {"why": "the connection to the node is lost"}
 HEEDED_EVERY_S = 1.0  # reports of one workbench: each may become a row
 
 log = structlog.get_logger()
@@ -315,23 +316,27 @@ class Tunnels:
         self._held[held.key] = held
         if before is not None:
             before.taken.set()
+            self._end_streams(held.key)  # the porter forgets them when it says hello
         with suppress(RedisError, OSError):  # subscribed again once Redis is back
             if self._channel is not None:
                 await self._channel.subscribe(held.key.channel)
 
     async def _let_go(self, held: HeldTunnel) -> None:
-        lost = {"why": "the connection to the node is lost"}
         if self._held.get(held.key) is held:
             del self._held[held.key]
             with suppress(RedisError, OSError):
                 if self._channel is not None:
                     await self._channel.unsubscribe(held.key.channel)
-            for stream in [one for one in self._streams.values() if one.key == held.key]:
-                stream.finish(lost)
+            self._end_streams(held.key)
         for number, inbox in held.inboxes.items():
             with suppress(RedisError, OSError):
-                over = pack(Kind.CLOSE, number, json.dumps(lost).encode())
+                over = pack(Kind.CLOSE, number, json.dumps(LOST).encode())
                 await self._redis.publish(INBOX + inbox, over)
+
+    def _end_streams(self, key: Key) -> None:
+        """End the streams that this process has opened through a connection that is over."""
+        for stream in [one for one in self._streams.values() if one.key == key]:
+            stream.finish(LOST)
 
     async def _pass_on(self, held: HeldTunnel, frame: Frame, message: bytes) -> None:
         if frame.kind is Kind.IDLE:
@@ -424,7 +429,7 @@ class Tunnels:
             there = {_text(name) for name, count in counts if count}
             for stream in list(self._streams.values()):
                 if stream.key in keys and stream.key.channel not in there:
-                    stream.finish({"why": "the connection to the node is lost"})
+                    stream.finish(LOST)
 
 
 def _text(name: bytes | str) -> str:

@@ -114,6 +114,25 @@ async def test_bytes_go_both_ways_through_another_process(valkey_url: str) -> No
         assert got == sent
 
 
+async def test_a_node_that_connects_anew_ends_the_streams_of_its_connection_before() -> None:
+    """It forgets them, and its former connection may be there for a while."""
+    async with processes("unix:///nonexistent/none.sock?db=0") as (one,), connected(Porter(one)):
+        stream = await one.open(KEY, {"terminal": "1"})
+        porter = Porter(one)
+        again = asyncio.create_task(porter.hold())
+        try:
+            async with asyncio.timeout(15):
+                assert await stream.read() == b""
+            assert stream.end == {"why": "the connection to the node is lost"}
+            stream = await one.open(KEY, {"terminal": "1"})
+            await stream.write(b"hello")
+            assert await stream.read() == b"hello"
+            assert porter.heard[-1].kind is Kind.DATA
+        finally:
+            again.cancel()
+            await asyncio.gather(again, return_exceptions=True)
+
+
 async def test_a_report_is_recorded_at_last_and_the_owner_s_keys_come_through_another_process(
     valkey_url: str,
 ) -> None:
