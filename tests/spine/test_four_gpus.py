@@ -1,7 +1,6 @@
 """The demo on a node of four A100: everything of the platform is real but the GPUs themselves."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import yaml
 from standalone.demo import EXAMPLE
 from tests.running import Running, running_platform, wait_for
 from tests.spine.jobs import attempts, get, spec, submit, wait_for_end
-from tests.worker.gpu_nodes import A100, DOUBLE, a100, uuid_of, write_script
+from tests.worker.gpu_nodes import A100, DOUBLE, a100, foreign_process, uuid_of, write_script
 from tests.worker.nodes import HERE, TREE
 
 pytestmark = pytest.mark.gloo
@@ -50,11 +49,8 @@ def client(platform: Running) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def bystander() -> Iterator[int]:
-    """A process that is none of the platform's."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield process.pid
-    process.kill()
-    process.wait()
+    with foreign_process() as process:
+        yield process.pid
 
 
 def gpus(client: httpx2.Client) -> list[dict[str, Any]]:

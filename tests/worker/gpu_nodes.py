@@ -1,6 +1,10 @@
 """A node with GPUs for the tests: the real worker on a scripted NVML."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,15 @@ def write_script(path: Path, *gpus: dict[str, Any], error: str = "") -> None:
     aside = path.with_suffix(".new")
     aside.write_text(json.dumps({"error": error, "gpus": gpus}))
     aside.replace(path)
+
+
+@contextmanager
+def foreign_process() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is none of the worker's."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
 
 
 class GpuNode(Node):

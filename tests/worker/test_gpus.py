@@ -16,7 +16,7 @@ from core.states import GpuHealth, Outcome
 from strategies.plan.hardware import Hardware
 from strategies.train.trust.visible_gpus import has_kernels
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
-from tests.worker.gpu_nodes import A100, DOUBLE, GIB, GpuNode, a100, uuid_of
+from tests.worker.gpu_nodes import A100, DOUBLE, GIB, GpuNode, a100, foreign_process, uuid_of
 from tests.worker.nodes import TREE, make_order
 from worker.gpus import node_gpus
 from worker.gpus.links import Ends, link_groups
@@ -35,11 +35,8 @@ def node(gpu_node: GpuNode) -> GpuNode:
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is none of the worker's."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield process
-    process.kill()
-    process.wait()
+    with foreign_process() as process:
+        yield process
 
 
 def devices(*numbers: int) -> list[Device]:

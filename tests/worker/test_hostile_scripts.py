@@ -252,6 +252,7 @@ def test_nothing_of_them_is_left(tried: Tried) -> None:
         attempt = tried.node.attempt(key_of(name))
         left = {path.name for path in (attempt.path / "sandbox").iterdir()}
         assert left <= {"rank"}, left
+        assert tried.node.trainers(key_of(name)) == set()
         # The shim ends after it has told the end.
         tried.api.wait_for(partial(has_ended, tried.node, key_of(name)))
         logs = attempt.rank_logs(0) / "stdout.log"

@@ -244,8 +244,10 @@ def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str
     """
     model, scaling = spec.model, spec.model.rope_scaling
     family = "Llama"
-    if model.attention_bias or model.query_key_norms:
-        family = "Qwen3" if model.query_key_norms else "Qwen2"
+    if model.attention_bias:
+        family = "Qwen2"
+    elif model.query_key_norms:
+        family = "Qwen3"
     config: dict[str, Any] = {
         "architectures": [f"{family}ForCausalLM"],
         "model_type": family.lower(),

@@ -1,5 +1,5 @@
-"""Mapping between our names of weights and Hugging Face's, for Llama, Mistral, Qwen2
-and Qwen3.
+"""Mapping between our names of weights and Hugging Face's, for Llama, Mistral, Qwen2 and
+Qwen3.
 
 Pure and torch-free. Adapters in peft's layout are named after the same modules.
 """

@@ -111,8 +111,8 @@ class Attention(nn.Module):
     """Self-attention, (B, T, C) to (B, T, C).
 
     Biases of query, key and value, and norms of query and key, are for checkpoints that have them;
-    the norms' weights are the same for all heads. The number of heads follows
-    from the matrices: a tensor-parallel rank holds only some.
+    the norms' weights are the same for all heads. The number of heads follows from the matrices: a
+    tensor-parallel rank holds only some.
     """
 
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
