@@ -133,7 +133,7 @@ def evidence(*ranks: RankEvidence, **other: object) -> Evidence:
             [RankEvidence(0, 70, RankError("NotEquipped", "here is no g++", 5))],
             Outcome.START_FAILED,
             None,
-            "The node n1 lacks something that the job needs: here is no g++",
+            "Something that the job needs is missing on n1: here is no g++",
         ),
         (
             [RankEvidence(0, 67, RankError("Diverged", "NaN", 5)), RankEvidence(1, 67)],

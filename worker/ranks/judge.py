@@ -370,7 +370,7 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> ExitJudgement:
         return ExitJudgement(outcome, sentence, rank, None, code)
     if code == ExitCode.NOT_EQUIPPED and error and not evidence.is_script:
         sentence = (
-            f"The node {evidence.node} lacks something that the job needs: {_short(error.message)}"
+            f"Something that the job needs is missing on {evidence.node}: {_short(error.message)}"
         )
         return ExitJudgement(outcome, sentence, None, None, code)
     if outcome is Outcome.GPU_FAILED:

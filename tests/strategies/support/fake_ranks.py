@@ -85,9 +85,9 @@ def work_with(tensors: list[torch.Tensor]) -> Any:
 
 
 @contextmanager
-def fake_ranks(world_size: int, *, rank: int = 0) -> Iterator[None]:
+def fake_ranks(world_size: int, *, rank: int = 0, backend: str = "fake") -> Iterator[None]:
     """This process as one rank of many."""
-    dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
+    dist.init_process_group(backend, rank=rank, world_size=world_size, store=FakeStore())
     try:
         yield
     finally:

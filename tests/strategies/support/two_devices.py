@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed.pipelining.schedules import _PipelineSchedule
+from torch.distributed.pipelining.stage import InferenceMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -30,6 +32,7 @@ from tests.strategies.support.fake_ranks import fake_ranks
 from tests.strategies.support.training_runs import HARDWARE, make_spec
 
 HOST = torch.device("cpu")
+FAKE = "cpu:fake,pretend:fake"
 
 
 class OneDeviceForEach(TorchDispatchMode):
@@ -55,13 +58,17 @@ class OneDeviceForEach(TorchDispatchMode):
 def second_device() -> Iterator[torch.device]:
     """Yield a device whose tensors have no numbers."""
     _setup_privateuseone_for_python_backend("pretend")
+    module = torch.get_device_module("pretend")
     for name in ("Stream", "Event", "stream", "current_stream"):  # which do nothing
-        setattr(torch.get_device_module("pretend"), name, getattr(torch.cpu, name))
+        setattr(module, name, getattr(torch.cpu, name))
+    module.get_amp_supported_dtype = lambda: [torch.bfloat16]
+    module.get_rng_state = module.set_rng_state = lambda *_: None  # nothing is drawn
     nn.Module.to_empty = to_empty  # type: ignore[method-assign, assignment]
     init.compute_local_shape_and_global_offset = with_numbers(
         init.compute_local_shape_and_global_offset
     )
     ddp.DistributedDataParallel = Unreduced
+    _PipelineSchedule._warmup_p2p = with_given_shapes  # type: ignore[method-assign]
     with FakeTensorMode(allow_non_fake_inputs=True), OneDeviceForEach():
         yield torch.device("pretend", 0)
 
@@ -88,6 +95,12 @@ def with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments)
 
     return call
+
+
+def with_given_shapes(self: Any, stages: list[Any], *_: Any) -> None:
+    """Take the stages' shapes as they were given; torch lets the ranks vote, by numbers."""
+    for stage in stages:
+        stage._inference_mode = InferenceMode.STATIC
 
 
 class Unreduced(nn.Module):
@@ -141,7 +154,7 @@ def whole_steps(changes: list[dict[str, Any]]) -> int:
 
 def steps_of_many(changes: list[dict[str, Any]]) -> int:
     """Steps of one of two ranks, whose group carries nothing."""
-    with second_device() as device, fake_ranks(2):
+    with second_device() as device, fake_ranks(2, backend=FAKE):
         for each in changes:
             spec, found = planned(ranks=2, **each)
             engine, tokens = engine_for(found), torch.zeros(2, 48, dtype=torch.int64, device=device)

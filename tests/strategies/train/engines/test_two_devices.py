@@ -37,6 +37,20 @@ def test_ranks_that_share_gradients_or_weights_step_skip_and_load_on_a_device(
     started(warm, "steps_of_many", changes)
 
 
+def test_ranks_that_share_a_model_step_skip_and_load_on_a_device(warm: WarmRanks) -> None:
+    """Pipeline without the vote on its shapes, which is one of numbers."""
+    changes: list[dict[str, Any]] = [
+        {"parallelism__strategy": "tensor"},
+        {"parallelism__strategy": "context"},
+        {
+            "parallelism__strategy": "pipeline",
+            "training__global_batch_size": 4,
+            "training__gradient_accumulation_steps": 2,
+        },
+    ]
+    started(warm, "steps_of_many", changes)
+
+
 def test_offloaded_gradients_are_clipped_and_states_loaded_on_the_host(warm: WarmRanks) -> None:
     """The norm is on the rank's device, gradients are where DeepSpeed keeps the state."""
     offloads: list[dict[str, Any]] = [
