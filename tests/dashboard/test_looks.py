@@ -178,6 +178,20 @@ def show(page: Page, is_shown: bool) -> None:
     )
 
 
+def test_a_click_arrives_although_all_is_drawn_anew_while_the_button_is_down(
+    page: Page, busy: BusyApi
+) -> None:
+    open_tomorrow(page, busy)
+    days = page.locator("[data-week-grid] [data-day]")
+    days.nth(3).hover()
+    page.mouse.down()
+    page.clock.run_for(61_000)  # each minute the time goes on
+    page.mouse.up()
+    page.clock.run_for(100)
+    page.locator("[data-week-grid] [data-day][aria-pressed=true]").wait_for()
+    assert days.nth(3).get_attribute("aria-pressed") == "true"
+
+
 def test_others_bookings_are_drawn_as_told_and_only_their_nodes_are_judged_again(
     page: Page, busy: BusyApi
 ) -> None:

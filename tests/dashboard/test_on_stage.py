@@ -587,9 +587,9 @@ def test_eight_ranks_that_print_a_hundred_lines_a_second_lose_none(
                 )
                 sizes[rank] += len(content)
         if number % 20 == 0:
-            wanted = "log" if number % 40 == 0 else "linear"
-            page.click(f"[data-y-scale={wanted}]")
-            page.locator(f"[data-y-scale={wanted}][aria-pressed=true]").wait_for()
+            tab = "Charts" if number % 40 else "Logs"
+            page.click(f"[data-job-tabs] >> text={tab}")
+            page.locator("[data-job-tabs] [aria-current]", has_text=tab).wait_for()
         page.wait_for_timeout(100)  # the pace of the lines
     shown = page.locator("[data-log] li > span:last-child")
     last = [f"rank {rank} says {rounds * lines - 1}" for rank in ranks]
@@ -672,7 +672,9 @@ def test_advice_is_applied_to_the_spec(stage: Stage, page: Page) -> None:
 def on_day(page: Page, day: int) -> None:
     """Open the calendar on the n-th day from today."""
     page.goto("/calendar")
-    page.locator("[data-week-grid] [data-day]").nth(day).click()
+    chosen = page.locator("[data-week-grid] [data-day]").nth(day)
+    chosen.click()
+    chosen.and_(page.locator("[aria-pressed=true]")).wait_for()
     page.wait_for_load_state("networkidle")  # the day is drawn once more with what is refused
     page.locator("[data-lane=south-01] .cell").nth(5).wait_for()
 

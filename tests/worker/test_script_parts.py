@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -61,13 +62,14 @@ def test_the_host_s_network_comes_with_its_rdma_devices_and_only_where_it_is_all
 # ------------------------------------------------------------------------------------ environments
 
 
-def wheel(folder: Path, name: str, version: str, source: str) -> None:
+def wheel(folder: Path, name: str, version: str, source: str, *, needs: str = "") -> None:
     """A wheel of one module."""
     folder.mkdir(exist_ok=True)
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": source,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {needs}\n" if needs else ""),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
@@ -95,6 +97,32 @@ def test_an_environment_is_built_once_from_a_folder_of_wheels(tmp_path: Path) ->
     assert list(folders[0].glob("lib/python*/site-packages/tinynet.py"))
     [pth] = folders[0].glob("lib/python*/site-packages/*.pth")
     assert any(Path(line, "torch").is_dir() for line in pth.read_text().split())
+
+
+def test_the_nodes_torch_stays_unless_the_program_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for torchvision: each of its versions wants one of torch, its newest the newest."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # this machine may bound versions itself
+    wheels, ours = tmp_path / "wheels", metadata.version("torch").partition("+")[0]
+    wheel(wheels, "vision", "1.0", "", needs=f"torch=={ours}")
+    wheel(wheels, "vision", "2.0", "", needs="torch==99")
+    wheel(wheels, "torch", "99", "")
+
+    def installed(*requirements: str) -> set[str]:
+        folder = build(
+            requirements,
+            tmp_path / "cache",
+            wheels=wheels,
+            say=lambda line: None,
+            cancelled=lambda: False,
+        )
+        return {path.name for path in folder.glob("lib/python*/site-packages/*.dist-info")}
+
+    assert installed("vision") == {"vision-1.0.dist-info"}
+    assert installed("Torch>=99", "vision") == {"vision-2.0.dist-info", "torch-99.dist-info"}
+    with pytest.raises(CannotBuild, match="vision 2.0 depends on torch==99 .*name torch among"):
+        installed("vision==2")
 
 
 def test_a_package_that_can_not_be_had_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Only wheels are installed, so no code of a package runs during its installation; it runs in the
 sandbox. Paths, addresses and options in a requirements file are refused for the same reason. The
 node's packages are visible in the new environment, so torch is not downloaded again; a package
-required in another version takes precedence over the node's.
+required in another version takes precedence over the node's. The node's torch fits its driver, so
+only a program that names torch itself gets another one.
 """
 
 import fcntl
@@ -17,9 +18,11 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from strategies.plan.words import counted
 
@@ -27,6 +30,7 @@ NOT_FOUND = re.compile(r"No matching distribution found for ([^\s;]+)")
 CONFLICT = re.compile(r"The conflict is caused by:\s*(.+?)(?:\n\n|\Z)", re.DOTALL)
 OUR_PATH = "trainyard_node.pth"
 COMPLETE = "complete"
+TORCH = "torch"
 # Beside PIP_*: the node's own settings decide where pip gets packages from.
 PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy",
           "http_proxy", "no_proxy", "SSL_CERT_FILE")  # fmt: skip
@@ -157,10 +161,12 @@ def _install(
 ) -> None:
     listed = folder / "requirements.txt"
     listed.write_text("\n".join(requirements) + "\n")
+    kept = folder / "constraints.txt"
+    kept.write_text(_kept(requirements))
     command = [
         sys.executable, "-I", "-m", "pip", "--python", str(folder / "bin" / "python"), "install",
         "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--no-compile",
-        "--progress-bar", "off", "--requirement", str(listed),
+        "--progress-bar", "off", "--requirement", str(listed), "--constraint", str(kept),
     ]  # fmt: skip
     if wheels is not None:
         command += ["--no-index", "--find-links", str(wheels)]
@@ -176,7 +182,20 @@ def _install(
         )
     clash = CONFLICT.search(said)
     why = " ".join((clash[1] if clash else said).split())[-400:]
+    if clash and f"(constraint) {TORCH}==" in why:
+        why += f"; name {TORCH} among the requirements to bring another than the node's"
     raise CannotBuild(f"pip could not install the requirements: {why}")
+
+
+def _kept(requirements: Sequence[str]) -> str:
+    """Return the text of a constraints file that keeps the node's torch, unless the requirements
+    name it."""
+    if TORCH in {canonicalize_name(Requirement(one).name) for one in requirements}:
+        return ""
+    try:
+        return f"{TORCH}=={version(TORCH)}\n"
+    except PackageNotFoundError:
+        return ""
 
 
 def _run(

@@ -61,8 +61,8 @@ reads("own", async (way) => {
   takeWaits(waits.data);
   takeUpkeep(upkeep.data);
   shown.jobs = jobs.data;
-  drawOwn();
-  drawUpkeep();
+  drawFree(drawOwn);
+  drawFree(drawUpkeep);
   draw();
 });
 
@@ -100,7 +100,7 @@ function takeHolds(told) {
   version = told.version;
   const found = board.take(told);
   draw(isFirst ? drawGrids : () => drawLanes(new Set(found.keys())));
-  if (shown.leases.some((lease) => found.has(lease.node))) drawOwn(); // which tells a node's state
+  if (shown.leases.some((lease) => found.has(lease.node))) drawFree(drawOwn); // which tells a node's state
   if (hasMissed) ring(["own", "day", "rules"], { spread: BACK_SPREAD_MS });
   if (isFirst || hasMissed) return;
   // Gaps to what is beside count.

@@ -10,28 +10,31 @@ import { lengthFor, lengthsOf, sizeOfKey } from "./sizes.js";
 
 /** @type {{ node: string, at: number, last?: number, moved: boolean }} */
 let dragging = null;
-/** @type {() => void} */
-let later = null; // what waits until the pointer is up
+let isDown = false; // the pointer, wherever it is
+/** @type {Set<() => void>} */
+const later = new Set(); // what is drawn once it is up
 
 /** @param {Element} cell */
 const nodeOf = (cell) => cell.closest("[data-lane]").dataset.lane;
 
 /**
- * Draw a part now; or all of it once the pointer is up: what is under it stays.
+ * Draw a part now; or all of it once the pointer is up: what is under it stays, and gets the click.
  * @param {() => void} part
  * @param {() => void} [all]
  */
 export function drawFree(part, all = part) {
-  if (dragging) later = all;
+  if (isDown) later.add(all);
   else part();
 }
 
 function freed() {
   dragging = null;
+  isDown = false;
   setTimeout(() => {
     // after the click that follows
-    later?.();
-    later = null;
+    const parts = [...later];
+    later.clear();
+    for (const part of parts) drawFree(part);
   });
 }
 
@@ -65,11 +68,16 @@ dayGrid.addEventListener("pointermove", (event) => {
   };
   drawDay();
 });
+addEventListener("pointerdown", (event) => {
+  if (event.button === 0) isDown = true;
+});
+addEventListener("pointermove", (event) => {
+  if (isDown && !event.buttons) freed(); // it was let go outside of the window
+});
 addEventListener("pointerup", () => {
-  if (!dragging) return;
-  const { node, at, last, moved } = dragging;
+  const drag = dragging;
   freed();
-  if (moved) stretch(node, at, last);
+  if (drag?.moved) stretch(drag.node, drag.at, drag.last);
 });
 addEventListener("pointercancel", freed);
 dayGrid.addEventListener("click", (event) => {
