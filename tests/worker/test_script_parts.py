@@ -121,7 +121,7 @@ def test_the_nodes_torch_stays_unless_the_program_names_another(
 
     assert installed("vision") == {"vision-1.0.dist-info"}
     assert installed("Torch>=99", "vision") == {"vision-2.0.dist-info", "torch-99.dist-info"}
-    with pytest.raises(CannotBuild, match="vision 2.0 depends on torch==99 .*name torch among"):
+    with pytest.raises(CannotBuild, match=r"vision 2.0 depends on torch==99 .*name torch among"):
         installed("vision==2")
 
 
