@@ -158,8 +158,9 @@ def logit_bytes(resolved: ResolvedSpec) -> float:
     """Return the bytes of logits, their gradient and that of the head, in the middle of the loss.
 
     The logits of a run of tokens exist at a time: as a product gives them, and in float32 at least,
-    where they turn into their gradient; so does the head's gradient. Logits of images, and those
-    with DeepSpeed, are whole: there are the log-probabilities and the gradient beside them.
+    where they turn into their gradient. So does the head's gradient, which several runs add up; one
+    run gives it as it is. Logits of images, and those with DeepSpeed, are whole: there are the
+    log-probabilities and the gradient beside them.
     """
     spec, tensor = resolved.spec, resolved.layout.tensor
     size = BYTES_PER_FEATURE[spec.precision]
@@ -177,7 +178,8 @@ def logit_bytes(resolved: ResolvedSpec) -> float:
     )
     wide = size if size >= FLOAT32 else size + FLOAT32
     matrix = 0 if spec.adapter is not None else words * spec.model.width
-    return (at_once * words + matrix) * wide
+    is_one_run = at_once >= tokens(resolved)
+    return at_once * words * wide + matrix * (size if is_one_run else wide)
 
 
 def loss_in_runs(resolved: ResolvedSpec) -> bool:

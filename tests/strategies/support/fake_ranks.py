@@ -16,6 +16,7 @@ from strategies.plan.spec import TrainSpec
 from strategies.train.engine import Batch, engine_for
 from strategies.train.init import seed_of
 from strategies.train.mesh import Mesh
+from strategies.train.watching.scales import WEIGHED_STEP, Scales
 from tests.strategies.support.counting import INPUT_AT, SENT
 
 CPU = torch.device("cpu")
@@ -108,3 +109,23 @@ def collectives_of_a_step(spec: TrainSpec, plan: Plan, *, rank: int = 0) -> list
             engine.step(1e-3)
         engine.close()
     return recorder.calls
+
+
+def peak_gib(spec: TrainSpec, plan: Plan, *, rank: int = 0) -> float:
+    """Most memory of a rank's training, GiB."""
+    tokens = torch.zeros((plan.micro_batch_size, spec.data.sequence_length), dtype=torch.int64)
+    batches = [Batch(tokens, tokens)] * plan.gradient_accumulation_steps
+    with fake_ranks(plan.world_size, rank=rank):
+        engine, mesh = engine_for(plan), Mesh(plan.layout, rank, CPU)
+        assert mesh.device_mesh.size() == plan.world_size  # groups are no part of the training
+        scales = Scales(CPU, is_compiled=False)
+        engine.setup(spec, plan, mesh, seed_of(spec))
+        scales.after_setup()
+        for _ in range(WEIGHED_STEP):
+            with scales.next_step():
+                engine.forward_backward(batches, 1.0)
+                engine.clip(1.0, 1.0)
+                engine.step(1e-3)
+        engine.close()
+    assert scales.peak_gib is not None
+    return scales.peak_gib
