@@ -100,7 +100,8 @@ function takeHolds(told) {
   version = told.version;
   const found = board.take(told);
   draw(isFirst ? drawGrids : () => drawLanes(new Set(found.keys())));
-  if (shown.leases.some((lease) => found.has(lease.node))) drawFree(drawOwn); // which tells a node's state
+  // Own leases tell a node's state.
+  if (shown.leases.some((lease) => found.has(lease.node))) drawFree(drawOwn);
   if (hasMissed) ring(["own", "day", "rules"], { spread: BACK_SPREAD_MS });
   if (isFirst || hasMissed) return;
   // Gaps to what is beside count.

@@ -118,26 +118,38 @@ def tokens(resolved: ResolvedSpec) -> int:
 
 
 def activation_bytes(resolved: ResolvedSpec, layers: float, in_flight: float) -> float:
-    """Return the bytes that `layers` layers keep of `in_flight` micro-batches, plus those in
-    transit.
+    """Return the bytes that `layers` layers keep of `in_flight` micro-batches."""
+    return layers * in_flight * layer_bytes(resolved, resolved.spec.activation_checkpointing)
 
-    A layer that is recomputed holds all of its own activations for a moment. In transit are
-    features, their gradient, and those of numbers inside a feed-forward part: of the activation's
-    result and, where it is computed again, of what it reads, with a part of it.
+
+def recomputed_bytes(resolved: ResolvedSpec) -> float:
+    """Return the bytes that a layer which is computed again has beside those that it kept."""
+    kept = layer_bytes(resolved, resolved.spec.activation_checkpointing)
+    return max(0.0, layer_bytes(resolved, ActivationCheckpointing.NONE) - kept)
+
+
+def transit_bytes(resolved: ResolvedSpec) -> float:
+    """Return the bytes in transit.
+
+    They are features, their gradient, and those of numbers inside a feed-forward part: of the
+    activation's result and, where it is computed again, of what it reads, with a part of it.
     """
-    spec, how = resolved.spec, resolved.spec.activation_checkpointing
-    kept = layer_bytes(resolved, how)
-    again = max(0.0, layer_bytes(resolved, ActivationCheckpointing.NONE) - kept)
+    spec = resolved.spec
     features = tokens(resolved) * 2 * spec.model.width * bytes_per_feature(spec)
-    return layers * in_flight * kept + again + features + passing_in_feed_forward(resolved)
+    return features + passing_in_feed_forward(resolved)
 
 
 def passing_in_feed_forward(resolved: ResolvedSpec) -> float:
-    """Return the bytes in transit inside a layer's feed-forward part."""
-    model = resolved.spec.model
+    """Return the bytes in transit inside a layer's feed-forward part.
+
+    The gradient of what an adapted last matrix reads is added up, from the matrix and the adapter.
+    """
+    model, adapter = resolved.spec.model, resolved.spec.adapter
     if model.name.reads_images or not loss_in_runs(resolved):  # then logits are larger
         return 0.0
     inside = (2 if model.name is ModelName.LLAMA else 1) * (2 if is_lean(resolved) else 1)
+    if adapter is not None and AdapterTarget.DOWN in adapter.targets:
+        inside += 1
     numbers = inside * ffn_width(model) / resolved.layout.tensor
     return tokens(resolved) * numbers * bytes_per_feature(resolved.spec)
 

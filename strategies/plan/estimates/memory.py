@@ -23,6 +23,8 @@ from strategies.plan.estimates.activations import (
     logit_bytes,
     loss_in_runs,
     micro_batches_kept,
+    recomputed_bytes,
+    transit_bytes,
 )
 from strategies.plan.estimates.optimizer_step import (
     averages_per_weight,
@@ -30,7 +32,7 @@ from strategies.plan.estimates.optimizer_step import (
 )
 from strategies.plan.estimates.runtime import process_gib
 from strategies.plan.estimates.scores import InAttention, copied_keys, mask, scores
-from strategies.plan.estimates.units import gathered, in_half, reduces_each, sizes
+from strategies.plan.estimates.units import Spare, gathered, in_half, reduces_each, sizes
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     ADAM_8BIT_BLOCK,
@@ -90,7 +92,11 @@ class InPasses(NamedTuple):
     """Bytes that a rank holds at the peak of the forward and backward passes."""
 
     activations: float
+    again: float
+    """Bytes of the layer that is computed again."""
+    transit: float
     logits: float
+    """Bytes of logits that exceed the layer which is computed again after them."""
     scores: InAttention
     mask: InAttention
     keys: InAttention
@@ -98,13 +104,13 @@ class InPasses(NamedTuple):
     @property
     def total(self) -> float:
         in_attention = self.scores.total + self.mask.total + self.keys.total
-        return self.activations + self.logits + in_attention
+        return self.activations + self.again + self.transit + self.logits + in_attention
 
     def less(self, room: float) -> "InPasses":
         """Return the bytes beside gradients, which take over `room` bytes of what has been kept.
 
         What passes in attention does so in the last layer, whose gradient is still to come, and in
-        the first, when all others have theirs.
+        the first, when all others have theirs. So does a layer that is computed again.
         """
         left = []
         in_attention = (self.scores.kept, self.mask.kept, self.keys.kept)
@@ -114,10 +120,12 @@ class InPasses(NamedTuple):
         activations, logits, of_scores, of_mask, of_keys = left
         return InPasses(
             activations,
+            self.again,
+            self.transit,
             logits,
-            InAttention(of_scores, self.scores.passing),
-            InAttention(of_mask, self.mask.passing),
-            InAttention(of_keys, self.keys.passing),
+            self.scores._replace(kept=of_scores),
+            self.mask._replace(kept=of_mask),
+            self.keys._replace(kept=of_keys),
         )
 
 
@@ -352,8 +360,8 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         terms.append(term("gathered", 4 * layer, False, source))
     elif shards > 1 and not zero_1_2:
         whole = held * sizes(resolved).gathered + frozen
-        kept = passes.total - passes.logits
-        num_bytes, source = gathered(resolved, stage=whole, activations=kept, logits=passes.logits)
+        unused = spare(resolved, passes, states.gradients * size)
+        num_bytes, source = gathered(resolved, stage=whole, spare=unused)
         terms.append(term("gathered", num_bytes, False, source))
     if resolved.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
         terms.append(term("swap buffers", swapped, False, SWAPPED_THROUGH))
@@ -382,14 +390,12 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         if last > 0:
             numbers = "gradient of the embedding, to be added, less what is freed before"
             terms.append(term("embedding", last, False, numbers))
+    logits_source = "logits at a time, and gradients of these and of the head"
+    if passes.again > 0:
+        logits_source += ", less a layer that is computed again after them"
     terms += [
-        term("activations", passes.activations, False, source),
-        term(
-            "logits",
-            passes.logits,
-            False,
-            "logits at a time, and gradients of these and of the head",
-        ),
+        term("activations", passes.activations + passes.again + passes.transit, False, source),
+        term("logits", passes.logits, False, logits_source),
     ]
     if passes.scores.total > 0:
         kept_scores = "attention without a fused kernel: heads x tokens x tokens per sample"
@@ -411,6 +417,17 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     return terms
 
 
+def spare(resolved: ResolvedSpec, passes: InPasses, gradients: float) -> Spare:
+    """Return the bytes of the passes and of `gradients` that no longer or not yet exist."""
+    again, logits = passes.again, passes.logits
+    if gradients_stay(resolved):
+        return Spare(logits + again, logits, logits, passes.total)
+    kept = passes.total - logits
+    beside = passes.less(gradients)
+    most = gradients + beside.total
+    return Spare(most - kept + again, most - kept, beside.logits, beside.total)
+
+
 def in_passes(resolved: ResolvedSpec, share: Share) -> InPasses:
     """Return the bytes that the passes of a rank with this share of the model hold at most.
 
@@ -418,7 +435,8 @@ def in_passes(resolved: ResolvedSpec, share: Share) -> InPasses:
     logits and the feed-forward part of a layer.
     """
     layers, in_flight = share.layers, share.in_flight
-    logits = logit_bytes(resolved) if share.has_head else 0.0
+    again = recomputed_bytes(resolved)
+    logits = max(0.0, logit_bytes(resolved) - again) if share.has_head else 0.0
     of_scores, of_mask = scores(resolved, layers, in_flight), mask(resolved, layers, in_flight)
     of_keys = copied_keys(resolved, layers, in_flight)
     if of_scores.passing + of_mask.passing + of_keys.passing > 0:
@@ -427,7 +445,8 @@ def in_passes(resolved: ResolvedSpec, share: Share) -> InPasses:
         of_mask = of_mask.beside(elsewhere - of_scores.passing)
         of_scores = of_scores.beside(elsewhere)
     activations = activation_bytes(resolved, layers, in_flight)
-    return InPasses(activations, logits, of_scores, of_mask, of_keys)
+    in_transit = transit_bytes(resolved)
+    return InPasses(activations, again, in_transit, logits, of_scores, of_mask, of_keys)
 
 
 def embedding_gradient_bytes(resolved: ResolvedSpec) -> float:
@@ -457,8 +476,9 @@ def needed_by_phase(
     gradients, backward = gib["gradients"], sum(gib.values()) - update
     forward = backward
     if not gradients_stay(resolved):
-        kept = in_passes(resolved, share).total
-        forward -= max(0.0, gradients - factor * kept / GIB)
+        passes = in_passes(resolved, share)
+        taken_over = passes.total - passes.less(gradients * GIB).total
+        forward -= gradients - factor * taken_over / GIB
     copied = numbers_copied_in_step(resolved.spec) * BYTES_PER_WEIGHT[resolved.spec.precision]
     shards = resolved.layout.tensor * resolved.layout.shard
     return {

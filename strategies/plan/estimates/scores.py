@@ -26,7 +26,9 @@ class InAttention(NamedTuple):
     """Bytes of one rank's attention layers beside queries, keys, values and their gradients."""
 
     kept: float
-    """Bytes that layers keep for the backward pass: all of them, or the one that is recomputed."""
+    """Bytes that all layers keep for the backward pass."""
+    again: float
+    """Bytes that a layer keeps which is computed again."""
     passing: float
     """Bytes that the layer at work has beside them."""
 
@@ -39,7 +41,7 @@ class InAttention(NamedTuple):
         return self._replace(passing=max(0.0, self.passing - max(0.0, others)))
 
 
-NOTHING = InAttention(0.0, 0.0)
+NOTHING = InAttention(0.0, 0.0, 0.0)
 
 
 def scores(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttention:
@@ -57,7 +59,7 @@ def scores(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttenti
     numbers = tokens * heads(spec.model) * tokens_per_sample(spec.data) / layout.tensor
     passing = numbers * 2 * wide
     if how is ActivationCheckpointing.FULL:
-        return InAttention(numbers * wide, passing)
+        return InAttention(0.0, numbers * wide, passing)
     queries, keys_values = query_width(spec.model), 2 * kv_width(spec.model)
     if how is ActivationCheckpointing.NONE:
         # Copies in the type of scores, a head of keys and values for each of queries, instead.
@@ -65,7 +67,7 @@ def scores(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttenti
     else:
         others = queries * (wide - size)  # the result, before it is rounded
     kept = numbers * wide + tokens * others / layout.tensor
-    return InAttention(layers * in_flight * kept, passing)
+    return InAttention(layers * in_flight * kept, 0.0, passing)
 
 
 def mask(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttention:
@@ -83,8 +85,8 @@ def mask(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttention
     numbers = resolved.micro_batch_size * tokens_per_sample(spec.data) ** 2
     bias, passing = numbers * BYTES_PER_FEATURE[spec.precision], numbers * 2 * BOOL
     if spec.activation_checkpointing is not ActivationCheckpointing.NONE:
-        return InAttention(bias, passing)
-    return InAttention(layers * in_flight * bias, passing)
+        return InAttention(0.0, bias, passing)
+    return InAttention(layers * in_flight * bias, 0.0, passing)
 
 
 def copied_keys(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAttention:
@@ -97,5 +99,5 @@ def copied_keys(resolved: ResolvedSpec, layers: float, in_flight: float) -> InAt
     more = 2 * (query_width(spec.model) - kv_width(spec.model)) / resolved.layout.tensor
     num_bytes = tokens * more * BYTES_PER_FEATURE[spec.precision]
     if spec.activation_checkpointing is not ActivationCheckpointing.NONE:
-        return InAttention(num_bytes, num_bytes)
-    return InAttention(layers * in_flight * num_bytes, num_bytes)
+        return InAttention(0.0, num_bytes, num_bytes)
+    return InAttention(layers * in_flight * num_bytes, 0.0, num_bytes)

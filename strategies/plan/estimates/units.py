@@ -26,6 +26,7 @@ from strategies.plan.shapes import (
 from strategies.plan.spec import ActivationCheckpointing, Gather, ModelName, TrainSpec
 
 FLOAT32_BYTES = 4
+COPIES_OF_GLOO = 1  # of what it is to reduce and scatter; NCCL has none
 
 
 class Unit(NamedTuple):
@@ -110,10 +111,6 @@ class Passing(NamedTuple):
     gradient: float
     sent: float
 
-    @property
-    def total(self) -> float:
-        return sum(self)
-
 
 def passing(unit: Unit, resolved: ResolvedSpec) -> Passing:
     """Return the bytes of a unit, of which every tensor-parallel rank has a part."""
@@ -125,15 +122,30 @@ def passing(unit: Unit, resolved: ResolvedSpec) -> Passing:
     )
 
 
-def gathered(
-    resolved: ResolvedSpec, *, stage: float, activations: float, logits: float
-) -> tuple[float, str]:
+class Spare(NamedTuple):
+    """Bytes of the peak of the passes that are not in use at a moment of the backward pass.
+
+    Of gradients, only whole sums of micro-batches exist before the last layer's.
+    """
+
+    head: float
+    """Logits are gone, and nothing is computed again yet."""
+    last_layer: float
+    layer: float
+    """One in the middle: gradients take the place of activations."""
+    first: float
+    """Activations are gone, and every other gradient exists."""
+
+
+def gathered(resolved: ResolvedSpec, *, stage: float, spare: Spare) -> tuple[float, str]:
     """Return the bytes that fully sharded ranks hold beside their parts, and a description.
 
-    They are gathered weights, their gradients, and what is sent of these; `stage` are the bytes of
-    all gathered weights of a pipeline's rank. A unit is largest when its gradient is complete:
-    `logits` are then gone, and for the first unit also `activations`. Tied ends are whole during
-    the entire backward pass.
+    `stage` are the bytes of all gathered weights of a pipeline's rank. Without a pipeline the
+    result is the highest of these moments, as torch 2.13 runs them: the loss, and the gradients of
+    the head, of the last layer, of another one and of the first unit. The next layer's weights are
+    gathered before a gradient is complete. Then the unit's own are freed, and its gradient is
+    copied to be sent; that copy lives until the next unit's gradient is complete. Tied ends are
+    whole from begin to end.
     """
     spec = resolved.spec
     first, layer, last = (passing(unit, resolved) for unit in units(resolved))
@@ -146,12 +158,30 @@ def gathered(
         # A layer that is computed again is gathered whole for its backward pass.
         if spec.activation_checkpointing is ActivationCheckpointing.NONE:
             piece = passing(Unit(numbers, 0), resolved)
-    tied = spec.model.tied_embeddings
-    kept = last.weights + last.gradient if tied else 0.0
-    received = 0.0  # a part of a gradient, to be added to that of earlier micro-batches
-    if reduces_each(resolved) and resolved.gradient_accumulation_steps > 1:
-        received = piece.sent / (resolved.layout.shard * resolved.layout.context)
-    of_layer = kept + piece.total + piece.weights + received - logits
-    of_head = last.weights + last.gradient + (0.0 if tied else last.sent) + piece.weights - logits
-    of_first = (last if tied else first).total + piece.sent - activations - logits
-    return max(last.weights + piece.weights, of_head, of_layer, of_first), source
+    part = 1 / (resolved.layout.shard * resolved.layout.context)
+    adds = reduces_each(resolved) and resolved.gradient_accumulation_steps > 1
+    received = part if adds else 0.0  # to be added to the part of earlier micro-batches
+    copies = COPIES_OF_GLOO if resolved.hardware.device == "cpu" else 0
+    of_layer = 2 * piece.weights + piece.gradient
+    reduced = piece.sent * (copies + received)  # after which the gradient is gone
+    of_reduced = piece.weights + piece.sent + max(piece.gradient, reduced)
+    ends = of_head = before = 0.0
+    if spec.model.tied_embeddings:
+        of_loss = last.weights + piece.weights
+        ends = last.weights + last.gradient
+        first, of_first = last, ends + last.gradient
+    else:
+        # What the last gathering received lives until the next one.
+        of_loss = 2 * last.weights
+        before = last.sent * (1 + part)
+        of_head = piece.weights + last.gradient + before + last.sent * copies
+        of_first = first.weights + first.gradient
+    sent_first = first.gradient + first.sent * (1 + copies + received)
+    moments = (
+        of_loss,
+        of_head - spare.head,
+        ends + of_layer + before - spare.last_layer,
+        ends + max(of_layer + piece.sent, of_reduced) - spare.layer,
+        max(of_first + piece.sent, sent_first) - spare.first,
+    )
+    return max(moments), source

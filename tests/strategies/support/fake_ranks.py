@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
-from strategies.train.engine import Batch, engine_for
+from strategies.train.engine import Batch, Engine, engine_for
 from strategies.train.init import seed_of
 from strategies.train.mesh import Mesh
 from strategies.train.watching.scales import WEIGHED_STEP, Scales
@@ -97,24 +97,18 @@ def fake_ranks(world_size: int, *, rank: int = 0, backend: str = "fake") -> Iter
 
 def collectives_of_a_step(spec: TrainSpec, plan: Plan, *, rank: int = 0) -> list[Collective]:
     """What a rank calls in its second step: forward, backward, clip, update."""
-    tokens = torch.zeros((plan.micro_batch_size, spec.data.sequence_length), dtype=torch.int64)
-    batches = [Batch(tokens, tokens)] * plan.gradient_accumulation_steps
     with fake_ranks(plan.world_size, rank=rank), Recorder() as recorder:
         engine = engine_for(plan)
         engine.setup(spec, plan, Mesh(plan.layout, rank, CPU), seed_of(spec))
         for _ in range(2):
             recorder.calls.clear()
-            engine.forward_backward(batches, 1.0)
-            engine.clip(1.0, 1.0)
-            engine.step(1e-3)
+            take_step(engine, spec, plan)
         engine.close()
     return recorder.calls
 
 
 def peak_gib(spec: TrainSpec, plan: Plan, *, rank: int = 0) -> float:
     """Most memory of a rank's training, GiB."""
-    tokens = torch.zeros((plan.micro_batch_size, spec.data.sequence_length), dtype=torch.int64)
-    batches = [Batch(tokens, tokens)] * plan.gradient_accumulation_steps
     with fake_ranks(plan.world_size, rank=rank):
         engine, mesh = engine_for(plan), Mesh(plan.layout, rank, CPU)
         assert mesh.device_mesh.size() == plan.world_size  # groups are no part of the training
@@ -123,9 +117,15 @@ def peak_gib(spec: TrainSpec, plan: Plan, *, rank: int = 0) -> float:
         scales.after_setup()
         for _ in range(WEIGHED_STEP):
             with scales.next_step():
-                engine.forward_backward(batches, 1.0)
-                engine.clip(1.0, 1.0)
-                engine.step(1e-3)
+                take_step(engine, spec, plan)
         engine.close()
     assert scales.peak_gib is not None
     return scales.peak_gib
+
+
+def take_step(engine: Engine, spec: TrainSpec, plan: Plan) -> None:
+    """Train on tokens that are all zero."""
+    tokens = torch.zeros((plan.micro_batch_size, spec.data.sequence_length), dtype=torch.int64)
+    engine.forward_backward([Batch(tokens, tokens)] * plan.gradient_accumulation_steps, 1.0)
+    engine.clip(1.0, 1.0)
+    engine.step(1e-3)

@@ -35,6 +35,8 @@ LORA: Options = {"kind": "lora", "rank": 8, "alpha": 16, "targets": EVERYWHERE}
 WIDE: Options = {**LLAMA, "width": 512}
 SMALL: Options = {"name": "llama", "layers": 2, "width": 64, "heads": 4}
 WORDS: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 32_768}
+OF_8B: Options = {"name": "llama", "layers": 8, "width": 256, "heads": 8, "kv_heads": 2}
+WORDS_OF_8B: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 8_016}
 FEW: Options = {"data__sequence_length": 16, "training__global_batch_size": 1}  # tokens
 
 
@@ -174,6 +176,23 @@ LONG = [
         model={**SMALL, "tied_embeddings": True},
         precision="bfloat16",
         **WORDS,
+    ),
+    two(
+        "fsdp, 8B's proportions, bfloat16, full checkpointing",
+        {"strategy": "fsdp"},
+        model=OF_8B,
+        precision="bfloat16",
+        activation_checkpointing="full",
+        training__global_batch_size=2,
+        **{**WORDS_OF_8B, "data__sequence_length": 256},
+    ),
+    two(
+        "fsdp, 8B's proportions, tied, full checkpointing",
+        {"strategy": "fsdp"},
+        model={**OF_8B, "tied_embeddings": True},
+        activation_checkpointing="full",
+        training__global_batch_size=2,
+        **{**WORDS_OF_8B, "data__sequence_length": 256},
     ),
     two("zero1", {"strategy": "zero1"}),
     two("zero2", {"strategy": "zero2"}),
