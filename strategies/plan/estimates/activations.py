@@ -219,18 +219,18 @@ def exchange_bytes(resolved: ResolvedSpec) -> float:
     return numbers * max(FLOAT32, BYTES_PER_FEATURE[spec.precision])
 
 
-def handed_over_bytes(resolved: ResolvedSpec) -> float:
+def handed_over_bytes(resolved: ResolvedSpec, ends: int) -> float:
     """Return the bytes of a pipeline rank's receive buffers.
 
     They hold features, and their gradients, of every micro-batch in progress at a time, for each of
-    the rank's stages.
+    the rank's stages. It has `ends` of the model, which receive only one of them.
     """
     if resolved.layout.pipeline == 1:
         return 0
     parallelism = resolved.spec.parallelism
     at_once = 1 if resolved.strategy is Strategy.NAIVE else resolved.gradient_accumulation_steps
     stages = stages_per_rank(schedule_of(resolved.strategy, parallelism), parallelism)
-    return 2 * stages * at_once * bytes_between_stages(resolved)
+    return (2 * stages - ends) * at_once * bytes_between_stages(resolved)
 
 
 def bytes_between_stages(resolved: ResolvedSpec) -> int:

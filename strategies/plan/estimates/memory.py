@@ -48,6 +48,7 @@ from strategies.plan.spec import (
     FrozenBase,
     Offload,
     OptimizerName,
+    PipelineSchedule,
     Strategy,
     TrainSpec,
 )
@@ -201,6 +202,21 @@ def gradients_stay(resolved: ResolvedSpec) -> bool:
     )
 
 
+def room_of_gradients(resolved: ResolvedSpec, gradients: float, micro_batch: float) -> float:
+    """Return the bytes of `gradients` that do not exist yet when the passes hold the most.
+
+    GPipe begins the backward pass with all micro-batches in memory: the gradients of a step appear
+    while the first one, of `micro_batch` bytes, is freed.
+    """
+    if not gradients_stay(resolved):
+        return gradients
+    schedule = schedule_of(resolved.strategy, resolved.spec.parallelism)
+    is_gpipe = resolved.layout.pipeline > 1 and schedule is PipelineSchedule.GPIPE
+    if is_gpipe and resolved.strategy is not Strategy.NAIVE:
+        return min(gradients, micro_batch)
+    return 0.0
+
+
 def buckets_gradients(resolved: ResolvedSpec) -> bool:
     """Return True if DistributedDataParallel runs: whole models on ranks that share gradients."""
     layout = resolved.layout
@@ -228,21 +244,24 @@ def frozen_weight_bytes(spec: TrainSpec, *, most: int = 8) -> int:
     return spec.model.layers * layer + ends * size + vectors
 
 
-def numbers_copied(spec: TrainSpec) -> int:
-    """Return how many numbers of matrices are kept in half precision for the backward pass.
+def numbers_copied(spec: TrainSpec) -> tuple[int, int]:
+    """Return how many numbers of layers and of the head are kept in half precision for the backward
+    pass.
 
     A quantised matrix is dequantised again instead, and a frozen one in the type of the computation
-    is not copied.
+    is not copied. The embedding is rounded, but its backward pass does not need it.
     """
-    whole = parameters_of(spec)
-    if spec.adapter is not None:
-        if frozen_dtype(spec) == spec.precision:
-            return count_trained(spec)
-        whole += count_trained(spec)
-        if spec.adapter.base is not FrozenBase.NONE:
-            layer = sum(math.prod(shape) for shape in matrices(spec.model).values())
-            whole -= spec.model.layers * layer
-    return whole
+    if spec.model.name.reads_images:
+        return parameters_of(spec) + (0 if spec.adapter is None else count_trained(spec)), 0
+    layers, head = sum_of_layers(spec), vocabulary_size(spec.data) * spec.model.width
+    if spec.adapter is None:
+        return layers, head
+    if frozen_dtype(spec) == spec.precision:
+        return count_trained(spec), 0
+    if spec.adapter.base is not FrozenBase.NONE:
+        layer = sum(math.prod(shape) for shape in matrices(spec.model).values())
+        layers -= spec.model.layers * layer
+    return layers + count_trained(spec), head
 
 
 def shares(resolved: ResolvedSpec) -> list[Share]:
@@ -251,13 +270,14 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
     A model that cannot be cut by layers gets a single share, that of the fullest rank.
     """
     spec, ranks = resolved.spec, resolved.layout.pipeline
-    trained, frozen, copied = count_trained(spec), frozen_weight_bytes(spec), numbers_copied(spec)
+    trained, frozen = count_trained(spec), frozen_weight_bytes(spec)
+    copied, of_head = numbers_copied(spec)
     num_stages = ranks * stages_per_rank(
         schedule_of(resolved.strategy, spec.parallelism), spec.parallelism
     )
     if ranks == 1 or num_stages > spec.model.layers or spec.model.name.reads_images:
         layers = -(-spec.model.layers // ranks)
-        parts = (trained / ranks, frozen / ranks, copied / ranks)
+        parts = (trained / ranks, frozen / ranks, (copied + of_head) / ranks)
         kept = micro_batches_kept(resolved, 0)
         return [Share(layers, *parts, has_embedding=True, has_head=True, in_flight=kept)]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
@@ -271,14 +291,15 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
     for place in range(ranks):
         layers, ends = held_by(spec, own[place], cut)
         of_layers = layers / spec.model.layers
+        has_head = num_stages - 1 in own[place]
         found.append(
             Share(
                 layers=layers,
                 trained=(trained - per_end[0] * all_ends) * of_layers + per_end[0] * ends,
                 frozen=(frozen - per_end[1] * all_ends) * of_layers + per_end[1] * ends,
-                copied=(copied - all_ends) * of_layers + ends,
+                copied=copied * of_layers + of_head * has_head,
                 has_embedding=0 in own[place],
-                has_head=num_stages - 1 in own[place],
+                has_head=has_head,
                 in_flight=micro_batches_kept(resolved, place),
             )
         )
@@ -368,7 +389,9 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     copies = 0.0
     if BYTES_PER_FEATURE[spec.precision] < size and not in_half(resolved):
         copied = share.copied / layout.tensor
-        if how is not ActivationCheckpointing.NONE:
+        if how is ActivationCheckpointing.NONE:
+            copied *= share.in_flight  # every micro-batch has its own
+        else:
             copied /= max(1, share.layers)
         copies = copied * BYTES_PER_FEATURE[spec.precision]
         terms.append(term("copies", copies, False, "matrices in half precision, for backward"))
@@ -376,13 +399,16 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         exchanged = exchange_bytes(resolved)
         terms.append(term("exchanged", exchanged, False, "keys, values and their gradients"))
     if layout.pipeline > 1:
-        handed = handed_over_bytes(resolved)
+        ends = share.has_embedding + share.has_head
+        handed = handed_over_bytes(resolved, ends)
         terms.append(
             term("handed over", handed, False, "features and gradients passed between stages")
         )
     source = "numbers that autograd keeps, layer by layer"
-    if not gradients_stay(resolved):
-        passes = passes.less(states.gradients * size)
+    each = (passes.activations + copies) / max(1, share.in_flight)
+    room = room_of_gradients(resolved, states.gradients * size, each)
+    if room > 0:
+        passes = passes.less(room)
         source += ", less the memory that gradients take over from them"
     if loss_in_runs(resolved) and (shards == 1 or layout.pipeline > 1):
         last = embedding_gradient_bytes(resolved) if share.has_embedding else 0.0

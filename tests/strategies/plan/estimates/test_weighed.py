@@ -20,7 +20,7 @@ from tests.strategies.support.training_runs import (
 
 pytestmark = pytest.mark.gloo
 
-BAND = 0.10
+BAND, BAND_OF_IMAGES = 0.08, 0.10
 GPT: Options = {"name": "gpt", "layers": 4, "width": 128, "heads": 4}
 LLAMA: Options = {**GPT, "name": "llama", "kv_heads": 2}
 CNN: Options = {"name": "cnn", "layers": 2, "width": 32}
@@ -238,6 +238,7 @@ def test_every_rank_needs_what_the_plan_says(
     how = {"case": "train_with_bitsandbytes"} if stores_in_few_bits(spec) else {}
     run = warm.train(make_run_plan(spec, ranks=case.ranks, **data), tmp_path / "run", **how)
     assert len(run.result.peak_gib) == case.ranks
+    band = BAND_OF_IMAGES if spec.model.name.reads_images else BAND
     asked = resolve(spec, nodes=1, ranks_per_node=case.ranks, hardware=HARDWARE)
     by_stage = memory_by_stage(asked)
     for rank, weighed in enumerate(run.result.peak_gib):
@@ -249,7 +250,7 @@ def test_every_rank_needs_what_the_plan_says(
         # longer, when DDP has made new ones: seen once in some hundred runs, to the byte.
         held = sum(term.gib for term in terms if term.name == "gradients")
         late = planned + held if case.changes["parallelism"]["strategy"] == "ddp" else planned
-        assert any(math.isclose(most, weighed, rel_tol=BAND) for most in (planned, late)), (
+        assert any(math.isclose(most, weighed, rel_tol=band) for most in (planned, late)), (
             weighed * 1024,
             {t.name: t.gib * 1024 for t in terms},
         )
