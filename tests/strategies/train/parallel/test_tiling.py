@@ -149,9 +149,10 @@ def test_the_plan_counts_what_they_save() -> None:
     matrix = 64 * 4 * 64  # of the vocabulary, and of the feed-forward part
     head = matrix + 2 * 64  # with the last norm: its gradient is complete once logits are gone
     passing = tiled["gathered"] + tiled["logits"]
-    assert passing == (3 * head + matrix) * 4 < plain["gathered"] + tiled["logits"]
+    # It exists as it is, to be sent, copied by gloo, and as the part of one of 4 ranks.
+    assert passing == (3.25 * head + matrix) * 4 < plain["gathered"] + tiled["logits"]
     again = terms(**MATRICES, activation_checkpointing="full")
-    assert again["gathered"] == plain["gathered"]
+    assert again["gathered"] == terms(activation_checkpointing="full")["gathered"]
 
 
 @pytest.mark.parametrize(
