@@ -119,14 +119,12 @@ class InPasses(NamedTuple):
             left.append(max(0.0, kept - room))
             room = max(0.0, room - kept)
         activations, logits, of_scores, of_mask, of_keys = left
-        return InPasses(
-            activations,
-            self.again,
-            self.transit,
-            logits,
-            self.scores._replace(kept=of_scores),
-            self.mask._replace(kept=of_mask),
-            self.keys._replace(kept=of_keys),
+        return self._replace(
+            activations=activations,
+            logits=logits,
+            scores=self.scores._replace(kept=of_scores),
+            mask=self.mask._replace(kept=of_mask),
+            keys=self.keys._replace(kept=of_keys),
         )
 
 
@@ -252,7 +250,7 @@ def numbers_copied(spec: TrainSpec) -> tuple[int, int]:
     is not copied. The embedding is rounded, but its backward pass does not need it.
     """
     if spec.model.name.reads_images:
-        return parameters_of(spec) + (0 if spec.adapter is None else count_trained(spec)), 0
+        return parameters_of(spec), 0
     layers, head = sum_of_layers(spec), vocabulary_size(spec.data) * spec.model.width
     if spec.adapter is None:
         return layers, head
@@ -447,11 +445,16 @@ def spare(resolved: ResolvedSpec, passes: InPasses, gradients: float) -> Spare:
     """Return the bytes of the passes and of `gradients` that no longer or not yet exist."""
     again, logits = passes.again, passes.logits
     if gradients_stay(resolved):
-        return Spare(logits + again, logits, logits, passes.total)
+        return Spare(head=logits + again, last_layer=logits, layer=logits, first=passes.total)
     kept = passes.total - logits
     beside = passes.less(gradients)
-    most = gradients + beside.total
-    return Spare(most - kept + again, most - kept, beside.logits, beside.total)
+    last_layer = gradients + beside.total - kept
+    return Spare(
+        head=last_layer + again,
+        last_layer=last_layer,
+        layer=beside.logits,
+        first=beside.total,
+    )
 
 
 def in_passes(resolved: ResolvedSpec, share: Share) -> InPasses:

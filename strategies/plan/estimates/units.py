@@ -145,7 +145,7 @@ def gathered(resolved: ResolvedSpec, *, stage: float, spare: Spare) -> tuple[flo
     the head, of the last layer, of another one and of the first unit. The next layer's weights are
     gathered before a gradient is complete. Then the unit's own are freed, and its gradient is
     copied to be sent; that copy lives until the next unit's gradient is complete. Tied ends are
-    whole from begin to end.
+    whole all the time.
     """
     spec = resolved.spec
     first, layer, last = (passing(unit, resolved) for unit in units(resolved))

@@ -17,6 +17,9 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 HARDWARE = Hardware(class_name="cpu-2", device="cpu", slots=8, memory_gib=24)
 Options = dict[str, Any]
+# The proportions of an 8B: a sixteenth of its width and words, and a quarter of its layers.
+OF_8B: Options = {"name": "llama", "layers": 8, "width": 256, "heads": 8, "kv_heads": 2}
+WORDS_OF_8B: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 8_016}
 
 
 def make_spec(**changes: Any) -> TrainSpec:

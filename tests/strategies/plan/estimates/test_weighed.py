@@ -12,6 +12,8 @@ from strategies.plan.planner import resolve
 from strategies.plan.spec import FrozenBase, OptimizerName, TrainSpec
 from tests.strategies.support.training_runs import (
     HARDWARE,
+    OF_8B,
+    WORDS_OF_8B,
     Options,
     WarmRanks,
     make_run_plan,
@@ -35,8 +37,6 @@ LORA: Options = {"kind": "lora", "rank": 8, "alpha": 16, "targets": EVERYWHERE}
 WIDE: Options = {**LLAMA, "width": 512}
 SMALL: Options = {"name": "llama", "layers": 2, "width": 64, "heads": 4}
 WORDS: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 32_768}
-OF_8B: Options = {"name": "llama", "layers": 8, "width": 256, "heads": 8, "kv_heads": 2}
-WORDS_OF_8B: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 8_016}
 FEW: Options = {"data__sequence_length": 16, "training__global_batch_size": 1}  # tokens
 
 

@@ -13,16 +13,20 @@ from strategies.plan.estimates import units
 from strategies.plan.estimates.memory import memory_by_stage
 from strategies.plan.planner import plan, resolve
 from tests.strategies.support.fake_ranks import peak_gib
-from tests.strategies.support.training_runs import HARDWARE, Options, make_spec
+from tests.strategies.support.training_runs import (
+    HARDWARE,
+    OF_8B,
+    WORDS_OF_8B,
+    Options,
+    make_spec,
+)
 
 pytestmark = pytest.mark.gloo
 
 BAND = 0.08
 RANKS_PER_NODE = 8
-OF_8B: Options = {"name": "llama", "layers": 8, "width": 256, "heads": 8, "kv_heads": 2}
 OF_7B: Options = {"name": "llama", "layers": 8, "width": 256, "heads": 8}
 OF_70B: Options = {"name": "llama", "layers": 10, "width": 512, "heads": 8, "ffn_width": 1_792}
-WORDS = {"7B": 2_000, "8B": 8_016, "70B": 8_016}
 FSDP: Options = {"parallelism": {"strategy": "fsdp"}}
 FULL: Options = {**FSDP, "activation_checkpointing": "full"}
 
@@ -52,7 +56,7 @@ LONG = [
     Case("8B, fsdp, many logits", OF_8B, 8, {**FULL, "training__global_batch_size": 32}),
     Case("8B, fsdp, float32", OF_8B, 8, {**FULL, "precision": "float32"}),
     Case("8B, tensor", {**OF_8B, "kv_heads": 8}, 8, {"parallelism": {"strategy": "tensor"}}),
-    Case("7B, fsdp", OF_7B, 8, FSDP),
+    Case("7B, fsdp", OF_7B, 8, {**FSDP, "data__vocabulary_size": 2_000}),
     Case("70B, fsdp", {**OF_70B, "kv_heads": 1}, 64, FULL),
     Case(
         "70B, fsdp over 8 x tensor over 8",
@@ -78,8 +82,7 @@ def test_one_of_many_ranks_needs_what_the_plan_says(
     spec = make_spec(
         **{
             "model": case.model,
-            "data__tokenizer": "characters",
-            "data__vocabulary_size": WORDS[case.name.split(",")[0]],
+            **WORDS_OF_8B,
             "data__sequence_length": 256,
             "training__steps": 3,
             "training__warmup_steps": 0,
