@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,10 @@ settings.load_profile("same-cases")
 
 WAITING = Path(__file__).parent / "worker"
 PLATFORM = Path(__file__).parent / "spine"
+TURNS_S = (3540, 3600)
+"""Seconds of an hour at which another hour is the next one, and at which it begins."""
+TEST_S = 15
+"""Seconds within which a test that asks for the time more than once should be over."""
 AS_FILES = "STRATEGY FILE_COPY"  # by way of the log, a copy takes twice as long
 
 
@@ -75,6 +80,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(autouse=True)
+def _within_one_hour() -> None:
+    """Begin no test just before the hour turns: what it books and what it expects would be of
+    different hours."""
+    for turn_s in TURNS_S:
+        left_s = turn_s - time.time() % 3600
+        if 0 < left_s < TEST_S:
+            time.sleep(left_s)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -71,9 +71,11 @@ class FakeRank:
             signal.signal(signal.SIGTERM, self.terminated)
         for folder in (self.directory.checkpoints, self.directory.artifacts):
             folder.mkdir(exist_ok=True)
-        (self.directory.path / f"rank-{self.rank}.pid").write_text(str(os.getpid()))
         devices = os.environ.get("CUDA_VISIBLE_DEVICES", "unset")
         (self.directory.path / f"rank-{self.rank}.devices").write_text(devices)
+        # Last and at once: who waits for it finds all of it, and everything above.
+        pid = str(os.getpid()).encode()
+        write_atomically(self.directory.path / f"rank-{self.rank}.pid", pid)
         if self.behaviour.get("grandchild"):
             self.leave_grandchild()
         self.resume()

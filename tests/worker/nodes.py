@@ -177,7 +177,7 @@ class Node:
     def rank_pid(self, key: Key, rank: int) -> int:
         """Of a fake trainer's rank, once it runs."""
         path = self.attempt(key).path / f"rank-{rank}.pid"
-        return wait_for(lambda: int(path.read_text() or 0) if path.exists() else None)
+        return wait_for(lambda: int(path.read_text()) if path.exists() else None)
 
     def shim_pid(self, key: Key) -> int:
         return wait_for(
