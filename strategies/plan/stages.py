@@ -15,6 +15,7 @@ from strategies.plan.shapes import (
 from strategies.plan.spec import ModelName, ParallelismSpec, PipelineSchedule, Strategy, TrainSpec
 
 SINGLE_STAGE = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
+ZERO_BUBBLE = (PipelineSchedule.INTERLEAVED_ZERO_BUBBLE, PipelineSchedule.ZBV)
 
 
 def schedule_of(strategy: Strategy, parallelism: ParallelismSpec) -> PipelineSchedule:

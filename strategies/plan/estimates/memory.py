@@ -13,6 +13,7 @@ from strategies.plan.catalog import (
     BYTES_PER_WEIGHT,
     bytes_per_frozen,
     frozen_dtype,
+    shares_copies,
 )
 from strategies.plan.estimates import swapping
 from strategies.plan.estimates.activations import (
@@ -52,7 +53,13 @@ from strategies.plan.spec import (
     Strategy,
     TrainSpec,
 )
-from strategies.plan.stages import layers_of, rank_of, schedule_of, stages_per_rank
+from strategies.plan.stages import (
+    ZERO_BUBBLE,
+    layers_of,
+    rank_of,
+    schedule_of,
+    stages_per_rank,
+)
 
 GIB = 2**30
 PROCESS = "process"  # the name of its term
@@ -387,10 +394,10 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     copies = 0.0
     if BYTES_PER_FEATURE[spec.precision] < size and not in_half(resolved):
         copied = share.copied / layout.tensor
-        if how is ActivationCheckpointing.NONE:
-            copied *= share.in_flight  # every micro-batch has its own
-        else:
+        if how is not ActivationCheckpointing.NONE:
             copied /= max(1, share.layers)
+        else:
+            copied *= copies_at_once(resolved, share.in_flight)
         copies = copied * BYTES_PER_FEATURE[spec.precision]
         terms.append(term("copies", copies, False, "matrices in half precision, for backward"))
     if layout.context > 1:
@@ -403,7 +410,8 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
             term("handed over", handed, False, "features and gradients passed between stages")
         )
     source = "numbers that autograd keeps, layer by layer"
-    each = (passes.activations + copies) / max(1, share.in_flight)
+    of_passes = passes.activations + (0 if shares_copies(spec, layout) else copies)
+    each = of_passes / max(1, share.in_flight)
     room = room_of_gradients(resolved, states.gradients * size, each)
     if room > 0:
         passes = passes.less(room)
@@ -439,6 +447,21 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
         source = f"copies that a step of {spec.training.optimizer} makes, less what passes free"
         terms.append(term("update", copied - freed, False, source))
     return terms
+
+
+def copies_at_once(resolved: ResolvedSpec, in_flight: float) -> float:
+    """Return how many half-precision copies of its matrices a rank has that keeps all activations.
+
+    Each micro-batch has its own, unless they share one. The zero-bubble schedules make all
+    gradients of a stage at once; those of shared copies are in half precision as well.
+    """
+    parallelism = resolved.spec.parallelism
+    if not shares_copies(resolved.spec, resolved.layout):
+        return in_flight
+    schedule = schedule_of(resolved.strategy, parallelism)
+    if schedule in ZERO_BUBBLE:
+        return 1 + 1 / stages_per_rank(schedule, parallelism)
+    return 1
 
 
 def spare(resolved: ResolvedSpec, passes: InPasses, gradients: float) -> Spare:

@@ -6,12 +6,11 @@ from itertools import count
 
 from strategies.plan.rules.problem import Problem, ResolvedSpec, largest_divisor
 from strategies.plan.spec import ActivationCheckpointing, PipelineSchedule, Strategy
-from strategies.plan.stages import can_order, schedule_of, stages_per_rank
+from strategies.plan.stages import ZERO_BUBBLE, can_order, schedule_of, stages_per_rank
 from strategies.plan.words import counted
 
 DEGREE = "parallelism.pipeline_parallel_degree"
 PER_RANK = "parallelism.pipeline_stages_per_rank"
-ZERO_BUBBLE = (PipelineSchedule.INTERLEAVED_ZERO_BUBBLE, PipelineSchedule.ZBV)
 
 
 def stages_suit_schedule(resolved: ResolvedSpec) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ torch.distributed.pipelining runs the schedules and moves the features.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch.distributed.pipelining.schedules import (
     get_schedule_class,
 )
 
+from strategies.plan.catalog import shares_copies
 from strategies.plan.planner import Plan
 from strategies.plan.shapes import tokens_per_sample
 from strategies.plan.spec import PipelineSchedule, Strategy, TrainSpec
@@ -34,6 +36,7 @@ from strategies.train.models.transformer import Transformer
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
 from strategies.train.parallel.parallelize import ParallelModel, parallelize
+from strategies.train.parallel.step_copies import StepCopies
 from strategies.train.precision import feature_dtype_of
 from strategies.train.watching.phases import Phase, phase
 
@@ -41,7 +44,7 @@ TIED = "embedding.weight"
 
 
 class Stage(PipelineStage):
-    """torch's stage, which also announces its phases."""
+    """torch's stage, which also announces its phases, and settles the gradients of copies."""
 
     def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
         with phase(Phase.FORWARD):
@@ -53,7 +56,9 @@ class Stage(PipelineStage):
 
     def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> Any:
         with phase(Phase.BACKWARD):
-            return super().backward_weight_one_chunk(*arguments, **options)
+            super().backward_weight_one_chunk(*arguments, **options)
+            if isinstance(self.submod, StepCopies):
+                self.submod.settle()
 
 
 class PipelineEngine(TorchEngine):
@@ -75,6 +80,8 @@ class PipelineEngine(TorchEngine):
     """Embedding matrices on this rank that both ends of the model share."""
     features_BTC: Tensor
     """Meta tensor of the features between two stages."""
+    copies: list[StepCopies]
+    """Stages whose micro-batches share copies of matrices; empty if they make their own."""
     schedule: PipelineScheduleSingle | PipelineScheduleMulti
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
@@ -107,17 +114,24 @@ class PipelineEngine(TorchEngine):
         self.optimizer = build_optimizer((w.parameter for w in self.weights), spec.training)
         delay_gradients(self.optimizer, steps=spec.parallelism.gradient_delay)
         self.features_BTC = features_between_stages(spec, plan, mesh)
-        self.schedule = self.make_schedule()
+        self.copies = []
+        if shares_copies(spec, mesh.layout):
+            half = feature_dtype_of(spec.precision)
+            self.copies = [StepCopies(model, half) for model in self.models]
+        modules = [stage.data_parallel.module for stage in self.stages.values()]
+        self.schedule = self.make_schedule(self.copies or modules)
 
     def holder(self, stage: int) -> int:
         """Return the pipeline rank that holds a stage."""
         return rank_of(stage, ranks=self.line.size(), schedule=self.order)
 
-    def make_schedule(self) -> PipelineScheduleSingle | PipelineScheduleMulti:
-        """Return torch's schedule over this rank's stages."""
+    def make_schedule(
+        self, modules: Sequence[nn.Module]
+    ) -> PipelineScheduleSingle | PipelineScheduleMulti:
+        """Return torch's schedule over the modules of this rank's stages."""
         stages = [
             Stage(
-                stage.data_parallel.module,
+                module,
                 index,
                 self.num_stages,
                 self.mesh.device,
@@ -125,7 +139,7 @@ class PipelineEngine(TorchEngine):
                 output_args=self.features_BTC,
                 group=self.line.get_group(),
             )
-            for index, stage in self.stages.items()
+            for index, module in zip(self.stages, modules, strict=True)
         ]
         make = get_schedule_class(self.order)
         schedule: PipelineScheduleSingle | PipelineScheduleMulti = make(
@@ -161,15 +175,18 @@ class PipelineEngine(TorchEngine):
         documents = [batch.documents_BT for batch in batches if batch.documents_BT is not None]
         labels_BT = torch.cat([batch.labels_BT for batch in batches])
         losses: list[Tensor] = []
-        self.schedule.step(  # cuts the concatenated batches apart again
-            torch.cat([batch.inputs_BT for batch in batches]),
-            target=labels_BT,
-            losses=losses,
-            return_outputs=False,
-            loss_kwargs={"divisor": divisor},
-            **({"labels_BT": labels_BT} if self.computes_loss else {}),
-            **({"documents_BT": torch.cat(documents)} if documents else {}),
-        )
+        with ExitStack() as step:
+            for stage in self.copies:
+                step.enter_context(stage.step())
+            self.schedule.step(  # cuts the concatenated batches apart again
+                torch.cat([batch.inputs_BT for batch in batches]),
+                target=labels_BT,
+                losses=losses,
+                return_outputs=False,
+                loss_kwargs={"divisor": divisor},
+                **({"labels_BT": labels_BT} if self.computes_loss else {}),
+                **({"documents_BT": torch.cat(documents)} if documents else {}),
+            )
         return [loss.detach() for loss in losses]
 
     @torch.no_grad()

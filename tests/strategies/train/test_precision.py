@@ -194,8 +194,13 @@ SPLITS = {
     "ddp": Split(Strategy.DDP, Layout(replicate=2)),
     "fsdp": Split(Strategy.FSDP, Layout(shard=2)),
     "tensor": Split(Strategy.TENSOR, Layout(tensor=2)),
+    "tensor in a pipeline": Split(
+        Strategy.PIPELINE,
+        Layout(pipeline=2, tensor=2),
+        schedule=PipelineSchedule.ONE_F_ONE_B,
+    ),
 }
-QUICK = {  # each layout and each precision once
+QUICK = {  # each precision once
     ("ddp", Precision.PURE_BFLOAT16),
     ("fsdp", Precision.FLOAT16),
     ("tensor", Precision.BFLOAT16),
@@ -206,6 +211,15 @@ EQUAL = [  # splits of four micro-batches, and how many of them each rank takes
     (Split(Strategy.DDP, Layout(replicate=2)), 2),
     (Split(Strategy.FSDP, Layout(shard=2)), 2),
     (Split(Strategy.PIPELINE, Layout(pipeline=2), schedule=PipelineSchedule.ONE_F_ONE_B), 4),
+    *(
+        pytest.param(
+            Split(Strategy.PIPELINE, Layout(pipeline=2), schedule=schedule, layers=4),
+            4,
+            marks=pytest.mark.slow,
+        )
+        for schedule in PipelineSchedule
+        if schedule is not PipelineSchedule.ONE_F_ONE_B
+    ),
     pytest.param(Split(Strategy.FSDP, Layout(shard=4)), 1, marks=pytest.mark.slow),
     pytest.param(Split(Strategy.HSDP, Layout(replicate=2, shard=2)), 1, marks=pytest.mark.slow),
     pytest.param(

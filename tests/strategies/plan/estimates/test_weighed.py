@@ -161,6 +161,16 @@ LONG = [
         precision="bfloat16",
         **WORDS,
     ),
+    *(
+        two(
+            f"pipeline, {schedule}, bfloat16, llama of width 512, 4 micro-batches",
+            {"strategy": "pipeline", "pipeline_schedule": schedule},
+            model=WIDE,
+            precision="bfloat16",
+            **{**FEW, **IN_FOUR, "training__global_batch_size": 4},
+        )
+        for schedule in ("GPipe", "1F1B", "ZBVZeroBubble")
+    ),
     two("fsdp, 32,768 words", {"strategy": "fsdp"}, model=SMALL, **WORDS),
     two(
         "fsdp, 32,768 words, bfloat16, 4 micro-batches",
