@@ -123,15 +123,13 @@ def gathers_in_half(spec: TrainSpec, layout: Layout) -> bool:
 def shares_copies(spec: TrainSpec, layout: Layout) -> bool:
     """Return True if the micro-batches of a step share half-precision copies of a stage's matrices.
 
-    Where a layer is computed again its copies are made again, one layer's at a time. A compiler
-    decides by itself.
+    Where a layer is computed again its copies are made again, one layer's at a time.
     """
     is_text = not spec.model.name.reads_images
     keeps_all = spec.activation_checkpointing is ActivationCheckpointing.NONE
-    eager = spec.compile is not True
     in_half = spec.precision in COMPUTED_IN_HALF
     alone = layout.replicate * layout.shard * layout.context == 1
-    return is_text and in_half and keeps_all and eager and alone and layout.pipeline > 1
+    return is_text and in_half and keeps_all and alone and layout.pipeline > 1
 
 
 def multiplies_in_tf32(spec: TrainSpec) -> bool:

@@ -394,10 +394,10 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     copies = 0.0
     if BYTES_PER_FEATURE[spec.precision] < size and not in_half(resolved):
         copied = share.copied / layout.tensor
-        if how is not ActivationCheckpointing.NONE:
-            copied /= max(1, share.layers)
-        else:
+        if how is ActivationCheckpointing.NONE:
             copied *= copies_at_once(resolved, share.in_flight)
+        else:
+            copied /= max(1, share.layers)
         copies = copied * BYTES_PER_FEATURE[spec.precision]
         terms.append(term("copies", copies, False, "matrices in half precision, for backward"))
     if layout.context > 1:
