@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page, Route, expect
 
 from dashboard import formats
 from tests.dashboard.conftest import Chrome
@@ -144,7 +144,7 @@ def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
     page.click("[data-view=yaml]")
     page.fill("[data-spec]", spec("x", 0))
     page.locator("#plan [data-state=bad]", has_text="training.steps").wait_for()
-    assert page.locator("[data-submit]").is_disabled()
+    expect(page.locator("[data-submit]")).to_be_disabled()
     assert "cannot be submitted" in page.text_content("#plan-bar")
     page.fill("[data-spec]", spec("curve", 1_000_000))
     page.locator("#plan .verdict[data-state=good]").wait_for()
@@ -171,7 +171,7 @@ def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
         assert chart["edge"] == 0, f"a label is cut off in {chart}"
         assert chart["box"] <= chart["room"] + 1
     page.click("[data-job-tabs] >> text=Overview")
-    assert page.locator("[data-track] svg").is_visible()
+    expect(page.locator("[data-track] svg")).to_be_visible()
 
     page.click("#cancel summary")
     page.click("#cancel button")
@@ -277,7 +277,7 @@ def test_who_was_signed_out_elsewhere_is_told_so(platform: Running, chrome: Chro
     assert page.evaluate(sign_out) == 204
     platform.process("api").kill()
     page.locator("#signed-out").wait_for(state="visible", timeout=60_000)
-    assert page.locator("#line-lost").is_hidden()
+    expect(page.locator("#line-lost")).to_be_hidden()
     page.click("#signed-out a")
     page.wait_for_url(f"**/login?next=/jobs/{job_id}")
     context.close()
@@ -302,7 +302,7 @@ def test_a_study_is_watched_to_its_end(platform: Running, page: Page) -> None:
     wait_for(lambda: "times as fast as naive" in page.inner_text("#report"), what="the answer")
     ended = page.locator("#report tbody .badge", has_text="succeeded")
     wait_for(lambda: ended.count() == 2, what="the table to say so")
-    assert page.locator("#report tbody .badge", has_text="pass").count() == 1
+    expect(page.locator("#report tbody .badge", has_text="pass")).to_have_count(1)
     charts = page.evaluate(LOOK_AT_CHARTS)
     assert {chart["chart"] for chart in charts} == {"speed-up", "curves"}
     for chart in charts:
@@ -355,7 +355,7 @@ def test_hostile_log_lines_are_text(platform: Running, page: Page) -> None:
     rows = page.locator("[data-log] li")
     wait_for(lambda: rows.count() >= 4, what="the lines")  # the real ones come after
     assert rows.nth(0).locator("span").last.inner_text() == HOSTILE_LINES[0]
-    assert page.locator("[data-log] img, [data-log] script").count() == 0
+    expect(page.locator("[data-log] img, [data-log] script")).to_have_count(0)
     assert rows.nth(2).locator(".esc").all_inner_texts() == ["ESC", "ESC", "U+202E"]
     assert page.evaluate("window.hurt") is None
     page.keyboard.press("e")
@@ -410,11 +410,11 @@ def test_the_keyboard_walks_and_selects_and_the_selection_stays(page: Page) -> N
     with page.expect_response("**/jobs/rows*"):
         page.evaluate("htmx.trigger(document.getElementById('rows'), 'refresh')")
     wait_for(lambda: page.inner_text("#bulk strong") == "1 selected", what="the selection to stay")
-    assert page.locator("tr[aria-selected=true] input").is_checked()
+    expect(page.locator("tr[aria-selected=true] input")).to_be_checked()
     page.keyboard.press("?")
-    assert page.locator("#keys").is_visible()
+    expect(page.locator("#keys")).to_be_visible()
     page.keyboard.press("Escape")
-    assert not page.locator("#keys").is_visible()
+    expect(page.locator("#keys")).to_be_hidden()
     page.keyboard.press("/")
     page.keyboard.type("nxj")
     assert page.input_value("[data-search]") == "nxj", "no key acts while a field has the focus"

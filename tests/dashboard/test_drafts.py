@@ -96,7 +96,7 @@ def test_back_finds_the_draft_until_it_is_submitted(page: Page) -> None:
     assert page.inner_text("h1") == "typed-by-hand"
     assert drafts(page) == 0
     page.goto("/jobs/new")
-    assert page.locator("[data-draft]").is_hidden()
+    expect(page.locator("[data-draft]")).to_be_hidden()
     assert "typed-by-hand" not in page.input_value("[data-spec]")
 
 
@@ -130,15 +130,15 @@ def test_a_server_that_is_away_is_named_and_asked_again(chrome: Chrome, page: Pa
     page.route("**/jobs/plan", lambda route: route.abort())
     page.fill(STEPS, "1234")
     page.locator("[data-plan-lost]", has_text="Cannot reach the server; retrying").wait_for()
-    assert page.locator("[data-submit]").is_disabled()
+    expect(page.locator("[data-submit]")).to_be_disabled()
     page.unroute("**/jobs/plan")
     page.locator("[data-submit]:not([disabled])").wait_for()
-    assert page.locator("[data-plan-lost]").is_hidden()
+    expect(page.locator("[data-plan-lost]")).to_be_hidden()
     assert "steps: 1234" in page.input_value("[data-spec]")
     page.route("**/jobs/plan", lambda route: route.fulfill(status=502, body="bad gateway"))
     page.fill(STEPS, "4321")
     page.locator("[data-plan-lost]").wait_for()
-    assert page.locator("#plan .verdict").count() == 1, "the plan before is still there"
+    expect(page.locator("#plan .verdict"), "the plan before is still there").to_have_count(1)
     page.unroute("**/jobs/plan")
     page.locator("[data-submit]:not([disabled])").wait_for()
     assert "steps: 4321" in page.input_value("[data-spec]")
@@ -152,7 +152,7 @@ def test_a_draft_is_one_persons_and_goes_when_they_sign_out(page: Page) -> None:
     page.fill(STEPS, "1234")
     page.wait_for_url("**/login?next=**")
     sign_in(page, "student-22")
-    assert page.locator("[data-draft]").is_hidden()
+    expect(page.locator("[data-draft]")).to_be_hidden()
     assert page.input_value(STEPS) != "1234"
     page.fill(STEPS, "55")
     assert drafts(page) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -113,17 +113,17 @@ def test_the_page_is_whole(stage: Stage, page: Page, kind: str, state: JobState)
     assert page.locator("#failure").is_visible() == (state is JobState.FAILED)
     if state is JobState.QUEUED:
         page.click("[data-job-tabs] >> text=Logs")
-        assert page.locator("[data-log-empty]").is_visible()
+        expect(page.locator("[data-log-empty]")).to_be_visible()
         return
     if kind != "program":
         page.locator("[data-chart=loss] canvas").wait_for()
     lines.nth(3).wait_for(state="attached")
-    assert lines.filter(has_text=f"rank 1 of {kind}-{state} says hello").count() == 1
+    expect(lines.filter(has_text=f"rank 1 of {kind}-{state} says hello")).to_have_count(1)
     page.keyboard.press("e")
     page.locator("[data-log] li:focus", has_text="ValueError").wait_for()
     page.click("[data-job-tabs] >> text=Charts")
     if kind == "program":
-        assert page.locator("[data-chart]:visible").count() == 0, "without data there is no room"
+        expect(page.locator("[data-chart]:visible"), "there is no data").to_have_count(0)
     else:
         page.locator("[data-chart=parts] canvas").wait_for()
 
@@ -140,7 +140,7 @@ def test_a_report_is_chosen_while_the_job_runs_and_is_there_once_it_has_ended(
     assert page.inner_text("#head .tag >> nth=0") == "report when ended"
     page.click("#report summary")
     page.click("text=Don't write it")
-    assert page.locator("text=report when ended").count() == 0
+    expect(page.locator("text=report when ended")).to_have_count(0)
     page.click("#report summary")
     page.click("text=Write it when it has ended")
     page.locator("#line[data-line=live]").wait_for()

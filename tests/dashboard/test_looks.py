@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from core.tables.kinds import Role
 from tests import chromium
@@ -286,7 +286,7 @@ def test_a_refused_look_waits_as_long_as_it_is_told_and_shows_no_error(
     assert len(busy.of(OWN)) == 1
     page.clock.run_for(200)
     read(busy, OWN, 2)
-    assert page.locator("#out-of-date").is_hidden()
+    expect(page.locator("#out-of-date")).to_be_hidden()
     assert "busy" not in page.inner_text("main").lower()
     busy.retry_after = None
     settle(page)
@@ -375,7 +375,7 @@ def test_a_list_is_read_again_in_the_background_and_keeps_its_rows_when_it_is_re
         page.clock.run_for(5000)
         read(busy, "/jobs/rows", count)
     assert "Too many" not in page.inner_text("main")
-    assert page.locator("#rows tr[id]").count() == 1
+    expect(page.locator("#rows tr[id]")).to_have_count(1)
     assert busy.most_at_once("/jobs/rows") == 1
 
 
@@ -395,4 +395,4 @@ def test_a_read_that_nobody_asked_for_leaves_the_page_of_a_session_that_ended(
     read(busy, "/jobs/rows", 2)
     settle(page)
     assert not busy.of("/login")
-    assert page.locator("#rows tr[id]").count() == 1
+    expect(page.locator("#rows tr[id]")).to_have_count(1)

@@ -181,14 +181,13 @@ def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Pa
     page.goto("/jobs?search=homework&order=name")
     page.keyboard.press("j")
     page.keyboard.press("x")
-    assert page.locator("[data-compare]").is_disabled(), "one is not enough"
+    expect(page.locator("[data-compare]"), "one is not enough").to_be_disabled()
     page.keyboard.press("j")
     page.keyboard.press("x")
     page.keyboard.press("c")
     page.wait_for_url("**/jobs/compare?*")
     assert page.inner_text("h1") == "homework-4"
-    labels = page.locator("[data-results] thead a").all_inner_texts()
-    assert labels == ["ddp", "fsdp"]
+    expect(page.locator("[data-results] thead a")).to_have_text(["ddp", "fsdp"])
     page.locator("[data-row=reach] .best").wait_for()
     assert page.inner_text("[data-read=fastest]").startswith("ddp, ")
 
@@ -206,7 +205,7 @@ def test_the_list_is_sorted_by_its_heads_and_selected_as_a_whole(page: Page) -> 
     assert page.evaluate("document.querySelector('[data-select-all]').indeterminate")
     page.check("[data-select-all]")
     page.uncheck("[data-select-all]")
-    assert page.locator("#bulk").is_hidden()
+    expect(page.locator("#bulk")).to_be_hidden()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -216,8 +215,8 @@ def test_paper_is_light_and_has_no_buttons(stage: Stage, page: Page, theme: str)
     page.emulate_media(media="print")
     ink = page.evaluate("getComputedStyle(document.body).color")
     assert max(int(part) for part in re.findall(r"\d+", ink)) < 64, "dark ink on white"
-    assert page.locator(".btn:visible, .nav:visible").count() == 0
-    assert page.locator("section[aria-label=Hours]").is_visible()
+    expect(page.locator(".btn:visible, .nav:visible")).to_have_count(0)
+    expect(page.locator("section[aria-label=Hours]")).to_be_visible()
 
 
 def test_the_list_is_searched_by_enter(page: Page) -> None:
@@ -238,11 +237,11 @@ def test_any_number_is_a_column_of_the_list(stage: Stage, page: Page) -> None:
     column.fill("val/accuracy")
     column.press("Enter")
     page.wait_for_url(re.compile(r"/jobs\?.*metric=val%2Faccuracy"))
-    assert page.locator("thead th", has_text="val/accuracy").count() == 2
+    expect(page.locator("thead th", has_text="val/accuracy")).to_have_count(2)
     value = page.locator(f'[data-metric-value="{stage.jobs[LLAMA]}"]')
     wait_for(lambda: value.inner_text().startswith("0.78"), what="the accuracy of the last steps")
     others = page.locator("[data-metric-value]", has_text="\u2013")
-    assert others.count() == page.locator("[data-metric-value]").count() - 1
+    expect(others).to_have_count(page.locator("[data-metric-value]").count() - 1)
     page.click("text=ended")
     assert page.input_value("[data-metric-of-list]") == "val/accuracy"
 
@@ -292,7 +291,7 @@ def test_any_number_that_the_jobs_log_is_compared(stage: Stage, page: Page) -> N
     told = chart.locator("[data-legend]")
     wait_for(lambda: "e-" in told.inner_text(), what="the learning rates, as 3.0e-5")
     assert chart.locator(".plot").get_attribute("aria-label") == "lr by step of every job"
-    assert chart.locator("[data-legend] .key").count() == 4
+    expect(chart.locator("[data-legend] .key")).to_have_count(4)
     assert page.input_value("[data-metric]") == "lr"
 
 
@@ -301,7 +300,7 @@ def test_a_report_is_written_opened_downloaded_and_checked(stage: Stage, page: P
     page.click("#head button:has-text('Report')")
     page.wait_for_url("**/reports/*")
     assert page.inner_text("h1") == "homework-4-ddp"
-    assert page.locator("svg path.curve").count() >= 3
+    expect(page.locator("svg path.curve").nth(2)).to_be_attached()
     assert len(page.pdf()) > 10_000
     page.set_viewport_size({"width": 360, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth") == 360
@@ -349,13 +348,13 @@ def test_charts_go_by_tokens_or_time_and_are_zoomed_together(stage: Stage, page:
     page.mouse.up()
     page.locator("[data-zoom-out]").wait_for(state="visible")
     page.click("[data-zoom-out]")
-    assert page.locator("[data-zoom-out]").is_hidden()
+    expect(page.locator("[data-zoom-out]")).to_be_hidden()
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("+")
-    assert page.locator("[data-zoom-out]").is_visible(), "a key zooms, too"
+    expect(page.locator("[data-zoom-out]"), "a key zooms, too").to_be_visible()
     page.keyboard.press("-")
     page.keyboard.press("-")
-    assert page.locator("[data-zoom-out]").is_hidden()
+    expect(page.locator("[data-zoom-out]")).to_be_hidden()
 
 
 def test_every_logged_key_has_a_chart_in_the_section_of_its_prefix(
@@ -370,7 +369,7 @@ def test_every_logged_key_has_a_chart_in_the_section_of_its_prefix(
     keys = charts.evaluate_all("figures => figures.map((one) => one.dataset.key)")
     assert not {"loss", "lr", "time", "before_forward_weights_gib"} & set(keys), "these have one"
     accuracy = page.locator('figure[data-key="val/accuracy"]')
-    assert accuracy.locator("canvas").count() == 0, "out of sight, nothing is drawn"
+    expect(accuracy.locator("canvas"), "out of sight, nothing is drawn").to_have_count(0)
     page.click("[data-x=tokens]")
     accuracy.scroll_into_view_if_needed()
     accuracy.locator("canvas").wait_for()
@@ -379,7 +378,7 @@ def test_every_logged_key_has_a_chart_in_the_section_of_its_prefix(
     search.fill("LOAD 3")
     assert page.locator("#logged figure:visible h3").all_inner_texts() == ["router/load/expert-3"]
     search.fill("perplexity")
-    assert page.locator("#logged .logged-group:visible").count() == 0
+    expect(page.locator("#logged .logged-group:visible")).to_have_count(0)
     assert "no metric of this name" in page.inner_text("[data-logged-none]")
 
 
@@ -388,27 +387,27 @@ def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(
 ) -> None:
     page.goto(address(stage, f"/jobs/{{{LLAMA}}}#charts"))
     page.locator(".rank.straggler").wait_for()
-    assert page.locator("[data-ranks] .rank").count() == 16
+    expect(page.locator("[data-ranks] .rank")).to_have_count(16)
     told = page.inner_text("[data-rank-sentence]")
     assert "Rank 11 takes" in told
     assert "GPU 3 throttles: thermal slowdown, 1,005 of 1,410 MHz." in told
     assert "slower than the others" in str(page.get_attribute(".rank.straggler", "aria-label"))
     page.click("[data-colour=max_active_gib]")
-    assert page.locator(".rank.straggler").count() == 0, "of memory, none is too slow"
+    expect(page.locator(".rank.straggler"), "of memory, none is too slow").to_have_count(0)
     page.click("[data-rank='11']")
     page.locator("[data-log] li", has_text="UserWarning").wait_for()
     assert page.input_value("[data-log-rank]") == "11"
     page.select_option("[data-log-level]", "warning")
     wait_for(lambda: page.locator("[data-log] li").count() == 1, what="only the warning")
-    assert page.locator(".pipe svg rect.fwd").count() == 4 * 8
+    expect(page.locator(".pipe svg rect.fwd")).to_have_count(4 * 8)
     # 0.13 of a step is waited, and the slow rank waits for nobody.
     assert 11 < float(page.inner_text("[data-bubble]").removesuffix(" %")) < 14
     assert "of step 3,000" in page.inner_text("[data-bubble-stages]")
     page.click("[data-job-tabs] >> text=Charts")
     page.click("[data-colour=use_pct]")
     page.locator("[data-rank='3'] [data-value]", has_text="96 %").wait_for()
-    assert page.locator("[data-chart=gpu] canvas").count() == 1
-    assert page.locator("#preflight tbody tr").count() == 5
+    expect(page.locator("[data-chart=gpu] canvas")).to_have_count(1)
+    expect(page.locator("#preflight tbody tr")).to_have_count(5)
     page.click("[data-job-tabs] >> text=Plan")
     stages_ = page.locator("[data-stage-sum]").all_inner_texts()
     assert len(stages_) == 4
@@ -472,7 +471,7 @@ def test_the_first_error_is_found_wherever_it_lies(stage: Stage, page: Page) -> 
     at_a_line = "document.activeElement.matches('[data-log] li')"
     wait_for(lambda: page.evaluate(at_a_line), what="the error's line", every_s=0.1)
     assert "OutOfMemoryError" in page.evaluate("document.activeElement.textContent")
-    assert page.locator("[data-log] script").count() == 0
+    expect(page.locator("[data-log] script")).to_have_count(0)
     page.goto(address(stage, "/jobs/{homework-4-ddp}#logs"))
     page.locator("[data-log] li").first.wait_for()
     page.click("[data-log-error]")
@@ -515,9 +514,9 @@ def test_a_line_is_linked_folded_sought_and_downloaded(stage: Stage, page: Page)
     folds = page.locator("[data-log] .fold button")
     assert folds.first.inner_text() == "3 lines of frameworks"
     noise = page.locator("[data-log] .noise")
-    assert not noise.first.is_visible()
+    expect(noise.first).to_be_hidden()
     folds.first.click()
-    assert noise.first.is_visible()
+    expect(noise.first).to_be_visible()
 
     search = page.get_by_label("Search the logs")
     search.fill("line 19")
@@ -529,7 +528,7 @@ def test_a_line_is_linked_folded_sought_and_downloaded(stage: Stage, page: Page)
     search.fill("the needle")
     search.press("Enter")  # it is not among the lines that are shown
     page.locator("[data-log] .current", has_text="the needle <b>").wait_for()
-    assert page.locator("[data-log] b").count() == 0
+    expect(page.locator("[data-log] b")).to_have_count(0)
     assert "not the newest" in page.inner_text("[data-log-count]")
 
     page.locator("[data-log] li.current .n").click()
@@ -539,7 +538,7 @@ def test_a_line_is_linked_folded_sought_and_downloaded(stage: Stage, page: Page)
     picked = page.locator("[data-log] .picked")
     picked.wait_for()
     assert picked.locator(".n").inner_text() == "701"
-    assert not picked.locator("time").is_visible()
+    expect(picked.locator("time")).to_be_hidden()
     page.click(".logs summary")
     page.get_by_label("Times").check()
     assert re.fullmatch(r"\d\d:\d\d:\d\d", picked.locator("time").inner_text())
@@ -623,7 +622,7 @@ def test_form_and_yaml_are_two_views_of_one_spec(stage: Stage, page: Page) -> No
     steps = page.locator("[data-field='training.steps']")
     wait_for(lambda: steps.get_attribute("aria-invalid") == "true", what="the field to be marked")
     assert page.inner_text("[data-error='training.steps']").startswith("must be at least 1")
-    assert page.locator("[data-submit]").is_disabled()
+    expect(page.locator("[data-submit]")).to_be_disabled()
     page.click("[data-view=yaml]")
     page.fill("[data-spec]", "name: [")
     page.locator("#plan [data-state=bad]").wait_for()
@@ -636,9 +635,9 @@ def test_the_form_shows_what_is_used_and_says_what_it_is(stage: Stage, page: Pag
     page.locator("[data-submit]:not([disabled])").wait_for()
     assert "ZeRO" in page.inner_text(".reason strong")
     tensor = page.locator("[data-field='parallelism.tensor_parallel_degree']")
-    assert tensor.count() == 0, "zero2 has one axis"
+    expect(tensor, "zero2 has one axis").to_have_count(0)
     hint = page.locator("[id='f-training-warmup_steps-hint']")
-    assert not hint.is_visible()
+    expect(hint).to_be_hidden()
     page.focus("[data-field='training.warmup_steps']")
     assert "rises from zero" in hint.inner_text()
     page.focus("[data-field='parallelism.strategy']")
@@ -727,7 +726,7 @@ def test_a_day_is_chosen_before_an_hour_and_work_follows_the_booking(
     page.click("[data-any] button")  # ada has as many open leases as she may
     refused = page.locator("[data-any-found] li")
     wait_for(lambda: "open leases" in refused.first.inner_text(), what="the reason")
-    assert refused.count() == 1
+    expect(refused).to_have_count(1)
     page.goto("/calendar")
     page.click(f"[data-own={lease}] summary")
     page.click(f"[data-release={lease}]")
@@ -743,9 +742,9 @@ def test_on_a_phone_the_booking_form_is_where_the_thumb_is(stage: Stage, page: P
     assert box is not None
     assert box["y"] + box["height"] == 844, "a sheet at the foot"
     assert box["y"] > 150
-    assert page.locator("[data-book-now]").is_visible()
+    expect(page.locator("[data-book-now]")).to_be_visible()
     page.click("[data-book-close]")
-    assert page.locator("[data-book-form]").is_hidden()
+    expect(page.locator("[data-book-form]")).to_be_hidden()
 
 
 def test_hours_are_dragged_and_chosen_by_keys(stage: Stage, page: Page) -> None:
@@ -756,7 +755,7 @@ def test_hours_are_dragged_and_chosen_by_keys(stage: Stage, page: Page) -> None:
     cells.nth(11).hover(position={"x": 4, "y": 10})
     page.mouse.up()
     page.locator("[data-book-usable]", has_text="08:00 to 11:55").wait_for()
-    assert page.locator("[data-lane=south-01] .cell.pick").count() == 4
+    expect(page.locator("[data-lane=south-01] .cell.pick")).to_have_count(4)
     cells.nth(2).focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowUp")
@@ -798,14 +797,14 @@ def test_a_node_is_found_drained_and_resumed_and_the_open_menu_stays(
     page.keyboard.press("/")
     page.keyboard.type("a100x4 ready")
     shown = page.locator("#rows tr:visible")
-    assert shown.count() == 3
+    expect(shown).to_have_count(3)
     lost = page.locator(f"#row-{stage.nodes['north-02']}")
     assert "GPU 1 lost" in lost.inner_text()
     assert "Reboot the node" in lost.inner_text()
     lost.locator("summary", has_text="each GPU").click()
     assert "GPU 2: 1,395 of 1,410 MHz, 63 °C, 287 of 400 W, PCIe 4 x16" in lost.inner_text()
     page.click("[data-filter-class=h100x8]")
-    assert shown.count() == 0
+    expect(shown).to_have_count(0)
     page.fill("[data-filter]", "east-02")
     row = page.locator(f"#row-{stage.nodes['east-02']}")
     row.locator(".menu summary").click()
@@ -935,20 +934,20 @@ def test_a_clean_up_is_previewed_applied_and_undone(stage: Stage, page: Page) ->
     page.click("button:has-text('Preview')")
     page.wait_for_url("**/admin/cleanups/*")
     remove = page.locator("[data-remove]")
-    assert remove.is_disabled(), "nobody has read the rows"
-    assert page.locator("[data-row]").count() == 1
+    expect(remove, "nobody has read the rows").to_be_disabled()
+    expect(page.locator("[data-row]")).to_have_count(1)
     page.check("[data-read]")
     assert remove.inner_text().split() == ["Remove", "1", "lease"]
     page.uncheck("[data-row]")
-    assert remove.is_disabled()
+    expect(remove).to_be_disabled()
     page.check("[data-row]")
     remove.click()
     page.locator("h2", has_text="Applied").wait_for()
-    assert page.locator("td .glyph", has_text="removed").count() == 1
-    assert page.locator("b", has_text="freeing").count() == 0, "a reason is text"
+    expect(page.locator("td .glyph", has_text="removed")).to_have_count(1)
+    expect(page.locator("b", has_text="freeing"), "a reason is text").to_have_count(0)
     page.click("button:has-text('Undo')")
     page.locator("h2", has_text="Undone").wait_for()
-    assert page.locator("td .glyph", has_text="booked again").count() == 1
+    expect(page.locator("td .glyph", has_text="booked again")).to_have_count(1)
     page.goto("/admin/audit")
     assert "cleanup" in page.inner_text("tbody")
 
@@ -960,7 +959,7 @@ def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
     page.locator("#policy-plan [data-apply-policy]:not([disabled])").wait_for()
     page.fill("[data-policy]", "policy: {id: x, zone: Nowhere/At-All}")
     page.locator("#policy-plan [data-state=bad]").wait_for()
-    assert page.locator("[data-apply-policy]").is_disabled()
+    expect(page.locator("[data-apply-policy]")).to_be_disabled()
     page.fill("[data-policy]", stages.policy_text())
     page.locator("#policy-plan strong", has_text="course-ml becomes version 1").wait_for()
     page.locator("[data-apply-policy]:not([disabled])").click()
@@ -992,7 +991,7 @@ def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
         cells.nth(11).hover(position={"x": 4, "y": 10})
         theirs.mouse.up()
         theirs.locator("[data-verdict] [data-state=bad]", has_text="3 hours").wait_for()
-        assert theirs.locator("[data-book-now]").is_disabled()
+        expect(theirs.locator("[data-book-now]")).to_be_disabled()
         assert theirs.locator("[data-left] li").count() > 0
         assert "course-ml" in theirs.inner_text("[data-left-policy]")
         theirs.locator("[data-windows] li", has_text="east, north").wait_for()
@@ -1007,8 +1006,8 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     page.click("text=Create link")
     assert "/invite" in page.input_value("[aria-label='The link']")
     page.reload()
-    assert page.locator("[aria-label='The link']").count() == 0  # nor is another one made
-    assert page.locator("td, th", has_text="new@example.org").count() == 1
+    expect(page.locator("[aria-label='The link']")).to_have_count(0)  # nor is another one made
+    expect(page.locator("td, th", has_text="new@example.org")).to_have_count(1)
     someone = page.locator("tr", has_text="student-22")
     someone.locator("summary").click()
     someone.get_by_text("Disable student-22").click()
@@ -1038,7 +1037,7 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
 def test_ten_thousand_jobs_do_not_slow_the_list(stage: Stage, page: Page) -> None:
     stages.add_many(stage, 10_000)
     page.goto("/jobs")
-    assert page.locator("#rows tr[id]").count() == 25
+    expect(page.locator("#rows tr[id]")).to_have_count(25)
     page.click("text=Older jobs")
     page.wait_for_url("**after=*")
     page.select_option("[name=order]", "loss")

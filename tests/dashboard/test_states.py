@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page, Route, expect
 
 from core.base.clock import utc_now
 from core.states import JobState
@@ -184,7 +184,7 @@ def test_a_slow_answer_keeps_the_layout_and_a_partial_one_is_drawn(
     assert before is not None
     assert after is not None
     assert before["y"] == after["y"], "nothing jumps"
-    assert owner.locator("[data-chart=grad]").is_hidden(), "what has no data takes no room"
+    expect(owner.locator("[data-chart=grad]"), "what has no data takes no room").to_be_hidden()
 
 
 @pytest.mark.slow

@@ -38,14 +38,14 @@ def test_nights_are_drawn_and_named(page: Page) -> None:
     on_day(page, 3)
     names = page.locator("[data-day-grid] .bandname")
     assert set(names.all_inner_texts()) == {"night"}
-    assert names.count() == 2, "the end of one and the beginning of the next"
+    expect(names, "the end of one and the beginning of the next").to_have_count(2)
     strips = page.locator("[data-lane=east-01] .band")
     columns = strips.evaluate_all(
         "all => all.map(one => ['--s', '--e'].map(name => one.style.getPropertyValue(name)))"
     )
     assert columns == [["0", "6"], ["22", "24"]]
     assert page.inner_text("[data-band-names]") == "night"
-    assert page.locator("[data-lane=cpu-01] .band").count() == 0, "another policy's node"
+    expect(page.locator("[data-lane=cpu-01] .band"), "another policy's node").to_have_count(0)
 
 
 def test_demand_before_the_window_closes_is_shown_with_its_reason(stage: Stage, page: Page) -> None:
@@ -93,8 +93,8 @@ def test_who_is_no_staff_keeps_nothing_for_maintenance(stage: Stage, chrome: Chr
     for page in opened(stage, chrome, "student-04"):
         page.goto("/calendar")
         page.locator("[data-day-grid] [data-lane]").first.wait_for()
-        assert page.locator("[data-upkeep-plan]").count() == 0
-        assert page.locator("[data-upkeep]").count() == 0
+        expect(page.locator("[data-upkeep-plan]")).to_have_count(0)
+        expect(page.locator("[data-upkeep]")).to_have_count(0)
 
 
 def test_what_an_allowed_length_can_start_is_free_and_the_lengths_are_a_choice(
@@ -151,4 +151,4 @@ def test_hatched_hours_say_why(stage: Stage, chrome: Chrome) -> None:
         assert "must lie between" in str(shut.get_attribute("title"))
         shut.click()
         page.locator("[data-verdict] [data-state=bad]", has_text="must lie between").wait_for()
-        assert page.locator("[data-wait-now]").is_hidden(), "waiting gives no other window"
+        expect(page.locator("[data-wait-now]"), "waiting gives no other window").to_be_hidden()
