@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,7 @@ from worker.ranks.process_tree import (
     attempts_of_processes,
     cgroup_for,
     descendants,
+    make_group,
     pass_controllers_down,
     strays,
 )
@@ -144,6 +146,26 @@ def test_a_cgroup_that_may_not_be_made_is_an_error_for_the_caller(tmp_path: Path
 )
 def test_cgroups_of_attempts_are_beside_the_worker_s_whoever_asks(place: str, around: str) -> None:
     assert around_worker(place) == around
+
+
+def test_a_group_is_made_although_the_last_one_beside_it_goes_at_that_moment(
+    tmp_path: Path,
+) -> None:
+    node = tmp_path / "trainyard-0123456789ab"
+
+    def come_and_go(name: str) -> None:
+        for number in range(2000):
+            group = node / f"{name}.{number}"
+            make_group(group)
+            group.rmdir()
+            with contextlib.suppress(OSError):  # somebody else is there
+                node.rmdir()
+
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(come_and_go, name) for name in ("job_a", "job_b")]:
+            done.result()
+    with pytest.raises(NotADirectoryError):
+        make_group(Path("/dev/null/group"))
 
 
 def test_controllers_are_passed_down_only_by_a_cgroup_that_was_handed_over(tmp_path: Path) -> None:

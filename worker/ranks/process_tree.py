@@ -23,6 +23,7 @@ LEAF = "trainyard-worker"  # cgroup of the worker beside those of its attempts
 MADE = re.compile(rf"/trainyard-[0-9a-f]{{12}}(?=/|$)|/{LEAF}$")
 PR_SET_CHILD_SUBREAPER = 36
 KILL_AGAIN_EVERY_S = 0.02
+TRIES = 100  # to create a group in one that others remove meanwhile
 ZOMBIE_STATES = (b"Z", b"X", b"x")
 
 
@@ -49,7 +50,7 @@ class Cgroup:
         Raises OSError if that is not allowed.
         """
         for folder in (self.shim, self.ranks):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_group(folder)
         self.join(self.shim)
 
     def leave(self) -> None:
@@ -100,6 +101,18 @@ def cgroup_for(attempt: Path) -> Cgroup | None:
     if own is None:
         return None
     return Cgroup(Path(around_worker(str(own))) / group_of(attempt))
+
+
+def make_group(group: Path) -> None:
+    """Create a cgroup and its node's, which an attempt that ends may remove in between.
+
+    Raises OSError if that is not allowed.
+    """
+    for _ in range(TRIES):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            group.mkdir(parents=True, exist_ok=True)
+            return
+    group.mkdir(parents=True, exist_ok=True)
 
 
 def group_of(attempt: Path) -> Path:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.ranks.memory import own_groups
-from worker.ranks.process_tree import Cgroup, group_of
+from worker.ranks.process_tree import Cgroup, group_of, make_group
 
 # Files of the limits, by controller.
 VERSION_2 = {"memory": "memory.max", "pids": "pids.max", "cpuset": "cpuset.cpus"}
@@ -116,7 +116,7 @@ class ResourceLimits:
             return
         file = VERSION_1[controller]
         try:
-            group.mkdir(parents=True, exist_ok=True)
+            make_group(group)
             if controller == "cpuset":  # a new group has none, and lets no process in
                 _inherit(group.parent, "cpuset.cpus", "cpuset.mems")
                 _inherit(group, "cpuset.mems")
