@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -53,7 +54,7 @@ INVENTORY = {
     "python": "3.11.9",
     "torch": "2.13.0",
 }
-pytestmark = pytest.mark.db
+pytestmark = [pytest.mark.db, pytest.mark.xdist_group("client")]  # one API for all of them
 
 
 RULES = """
@@ -226,12 +227,15 @@ def test_an_upload_that_is_broken_off_again_and_again_arrives_whole(
     text.write_bytes(b"".join(b"%07d\n" % number for number in range(300_000)))
     size, seen = text.stat().st_size, list[int]()
 
+    def moment(_: float) -> None:
+        time.sleep(0.05)  # a server that is busy needs it to see the break
+
     def killed(sent: int, _: int) -> None:
         if seen.append(sent) or sent > 1_000_000:
             raise KeyboardInterrupt
 
     with flaky(api.port, at_random(7, longest=500_000)) as proxy:
-        hasty = Trainyard(proxy.url, api.token, sleep=lambda _: None)
+        hasty = Trainyard(proxy.url, api.token, sleep=moment)
         with hasty, pytest.raises(KeyboardInterrupt):
             hasty.datasets.upload(text, "long", progress=killed)
         [upload] = ada.uploads.list()
@@ -241,7 +245,7 @@ def test_an_upload_that_is_broken_off_again_and_again_arrives_whole(
         api.kill()
         api.start()  # which has lost the hash of what is there
         seen.clear()
-        with Trainyard(proxy.url, api.token, sleep=lambda _: None) as client:
+        with Trainyard(proxy.url, api.token, sleep=moment) as client:
             made = client.datasets.upload(text, "long", progress=lambda sent, _: seen.append(sent))
         assert proxy.breaks >= 8
     assert seen[0] >= there  # and not from the beginning

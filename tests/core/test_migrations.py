@@ -54,6 +54,9 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         connection.execute("DROP DATABASE ty_empty WITH (FORCE)")
 
 
+@pytest.mark.parametrize(
+    "empty_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
+)
 def test_a_process_with_nothing_to_upgrade_imports_no_migration_tool(empty_url: str) -> None:
     database = Database(empty_url)
     assert not is_newest(database)
@@ -183,6 +186,9 @@ def revision(database: Database) -> str:
         return str(session.scalar(text("SELECT version_num FROM alembic_version")))
 
 
+@pytest.mark.parametrize(
+    "empty_url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.slow)], indirect=True
+)
 def test_two_processes_upgrade_one_database_at_once(empty_url: str) -> None:
     processes = [
         subprocess.Popen(

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from starlette.testclient import TestClient
 
 from tests import chromium
 from tests.dashboard.fake_api import COOKIE, WORKSPACE, FakeApi, me
-from tests.dashboard.stage import Stage, raised
+from tests.dashboard.stage import OPENAPI, Stage, raised
 
 CHOICES = {
     "every": "mail",
@@ -35,7 +37,8 @@ FLAGS = [
 ]
 # A refusal that the page tells, or waits out, is no fault; the browser notes it all the same.
 TOLD = re.compile(r"the server responded with a status of (401|409|422|503)")
-OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
+_KEPT = ExitStack()
+"""What the browser that is kept from file to file has open."""
 
 
 @pytest.fixture
@@ -95,6 +98,7 @@ class Chrome:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
+        self._profiles: dict[str, BrowserContext] = {}
         self.complaints: list[str] = []
 
     def new_context(self, **options: Any) -> BrowserContext:
@@ -103,6 +107,34 @@ class Chrome:
         context.on("weberror", lambda found: self.complaints.append(str(found.error)))
         context.on("console", self._note)
         return context
+
+    def page_of(self, stage: Stage, name: str) -> Page:
+        """A page of this person, who has just signed in; scripts and styles are known already."""
+        if name not in self._profiles:
+            self._profiles[name] = self.new_context(
+                base_url=stage.url,
+                viewport={"width": 1280, "height": 900},
+                timezone_id="America/New_York",
+                reduced_motion="reduce",
+            )
+            # What is spread over a time at random begins at once.
+            self._profiles[name].add_init_script("Math.random = () => 0")
+        context = self._profiles[name]
+        context.clear_permissions()
+        context.clear_cookies()
+        context.add_cookies(stage.storage(name)["cookies"])
+        page = context.new_page()
+        context.new_cdp_session(page).send(
+            "Storage.clearDataForOrigin", {"origin": stage.url, "storageTypes": "local_storage"}
+        )
+        return page
+
+    def give_clock(self, page: Page) -> None:
+        """A clock that the test can move on; no other test has this page's profile."""
+        page.clock.install()
+        self._profiles = {
+            name: one for name, one in self._profiles.items() if one is not page.context
+        }
 
     def forgive(self, pattern: str) -> None:
         """Forget the complaints that a test brings about itself, such as a server that is away."""
@@ -113,18 +145,37 @@ class Chrome:
             self.complaints.append(f"{line.type}: {line.text}")
 
 
+@cache
+def _browser() -> Browser:
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    playwright = _KEPT.enter_context(sync_playwright())
+    return _KEPT.enter_context(
+        playwright.chromium.launch(executable_path=chromium.find(), args=[*FLAGS, *sandbox])
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The next file has the same browser, if it needs one: to start it takes 2 s.
+
+    No other test finds it: it leaves an event loop running in this thread.
+    """
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    if "chrome" not in getattr(nextitem, "fixturenames", ()):
+        _browser.cache_clear()
+        _KEPT.close()
+
+
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Chrome]:
     """A browser for the tests of a file."""
     if chromium.find() is None:
         pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium.find(), args=[*FLAGS, *sandbox]
-        )
-        yield Chrome(browser)
-        browser.close()
+    browser = _browser()
+    yield Chrome(browser)
+    for context in browser.contexts:
+        context.close()
 
 
 @pytest.fixture(autouse=True)
@@ -152,12 +203,8 @@ def stage(
 
 def opened(stage: Stage, chrome: Chrome, name: str) -> Iterator[Page]:
     """A page of this person on the stage."""
-    context = chrome.new_context(
-        base_url=stage.url,
-        storage_state=stage.storage(name),
-        viewport={"width": 1280, "height": 900},
-        timezone_id="America/New_York",
-        reduced_motion="reduce",
-    )
-    yield context.new_page()
-    context.close()
+    page = chrome.page_of(stage, name)
+    try:
+        yield page
+    finally:
+        page.close()

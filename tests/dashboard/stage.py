@@ -4,6 +4,7 @@ here. For pictures, for looks at wide or many things, and for tests that need no
 `python -m tests.dashboard.stage` serves it until Ctrl-C and prints a link that signs in.
 """
 
+import json
 import math
 import sys
 import tempfile
@@ -59,6 +60,7 @@ from strategies.plan.hardware import Hardware
 from strategies.plan.trust.scaling import StudyKind
 from tests.running import own_port
 
+OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
 NOWHERE = "unix:///nonexistent/trainyard-stage.sock?db=0"
 HOUR = timedelta(hours=1)
 H100 = Hardware(class_name="h100x8", device="cuda", slots=8, memory_gib=79.6, model="NVIDIA H100")
@@ -172,6 +174,11 @@ class Stage:
         return {"cookies": [cookie], "origins": []}
 
 
+def openapi() -> dict[str, Any]:
+    """The committed document: an API takes 3 s to make its own, which the form of a job reads."""
+    return dict(json.loads(OPENAPI.read_text()))
+
+
 @contextmanager
 def raised(folder: Path, *, port: int | None = None) -> Iterator[Stage]:
     """The stage with people and nodes but no job, served until the end of the block."""
@@ -188,6 +195,7 @@ def raised(folder: Path, *, port: int | None = None) -> Iterator[Stage]:
         max_queued_jobs=1000,
     )
     app = create_app(settings)
+    app.openapi_schema = openapi()
     server = uvicorn.Server(
         uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", loop="asyncio")
     )

@@ -12,7 +12,7 @@ from dashboard import formats
 from tests.dashboard.conftest import Chrome
 from tests.running import ADMIN, Running, wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.xdist_group("platform")]
 
 PASSWORD = "correct horse battery"
 SPEC = """\
@@ -222,6 +222,7 @@ def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
     chrome.forgive("ERR_")  # the lost line is the browser's own complaint
 
 
+@pytest.mark.slow
 def test_a_hidden_tab_holds_no_connection_and_misses_nothing(platform: Running, page: Page) -> None:
     """Eight tabs, of which a browser lets six be connected at a time."""
     job_id = submit(platform, "tabs", 1_000_000, layers=6)
@@ -262,6 +263,7 @@ def last_step(platform: Running, job_id: str) -> int:
         return int(client.get(f"/v1/jobs/{job_id}").json()["step"])
 
 
+@pytest.mark.slow
 def test_who_was_signed_out_elsewhere_is_told_so(platform: Running, chrome: Chrome) -> None:
     job_id = submit(platform, "signed-out", 1_000_000)
     with platform.http() as client:  # a paused one has a stream too, and takes no core
@@ -338,9 +340,7 @@ HOSTILE_LINES = [
 ]
 
 
-def test_hostile_log_lines_are_text(platform: Running, page: Page) -> None:
-    job_id = submit(platform, "hostile", 5)
-    cancel(platform, job_id)
+def test_hostile_log_lines_are_text(page: Page, some_job: str) -> None:
     lines = [
         {"epoch": 1, "rank": index % 2, "stream": "stdout", "line": index, "text": text}
         for index, text in enumerate(HOSTILE_LINES)
@@ -351,7 +351,7 @@ def test_hostile_log_lines_are_text(platform: Running, page: Page) -> None:
         route.fulfill(status=200, content_type="application/json", body=json.dumps(answer))
 
     page.route("**/logs?*", fulfil)
-    page.goto(f"/jobs/{job_id}")
+    page.goto(f"/jobs/{some_job}")
     rows = page.locator("[data-log] li")
     wait_for(lambda: rows.count() >= 4, what="the lines")  # the real ones come after
     assert rows.nth(0).locator("span").last.inner_text() == HOSTILE_LINES[0]

@@ -25,20 +25,23 @@ PAGES = (
     "/courses",
     "/courses/ml-lab/own",
     "/courses/ml-lab/own/roster",
-    "/courses/ml-lab/own/forecast",
     "/courses/ml-lab/own/forecast?students=40&nodes.nodes=2",
     "/templates",
     "/templates/{template}",
-    "/shares",
     "/shares/template/{template}",
     "/admin/people/import",
+    "/programs/new",
+    "/agendas/new",
+)
+LIKE_OTHERS = (
+    "/courses/ml-lab/own/forecast",
+    "/shares",
     "/admin/grants",
     "/nodes/enrol",
-    "/programs/new",
     "/studies/new",
-    "/agendas/new",
     "/models",
 )
+"""Made of the same parts as one of the others."""
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +121,14 @@ def test_an_instructor_asks_whether_the_hours_are_enough(instructor: Page) -> No
     assert "days_left" in page.inner_text("main")
 
 
-def test_the_pages_are_accessible_and_fit_every_width(stage: Stage, chrome: Chrome) -> None:
+@pytest.mark.parametrize(
+    "paths",
+    [PAGES, pytest.param(LIKE_OTHERS, marks=pytest.mark.slow)],
+    ids=["pages", "like others"],
+)
+def test_the_pages_are_accessible_and_fit_every_width(
+    stage: Stage, chrome: Chrome, paths: tuple[str, ...]
+) -> None:
     context = chrome.new_context(
         base_url=stage.url,
         storage_state=stage.storage(),
@@ -128,7 +138,7 @@ def test_the_pages_are_accessible_and_fit_every_width(stage: Stage, chrome: Chro
     page = context.new_page()
     with Trainyard(stage.url, stage.secrets["ada"]) as ada:
         template = next(one.id for one in ada.templates.list() if one.name == "two")
-    for path in PAGES:
+    for path in paths:
         page.goto(path.replace("{template}", template))
         for width in (360, 901, 1241, 1280):
             page.set_viewport_size({"width": width, "height": 900})

@@ -127,11 +127,13 @@ def test_another_example_asks_before_it_replaces_what_was_typed(page: Page) -> N
 
 def test_a_server_that_is_away_is_named_and_asked_again(chrome: Chrome, page: Page) -> None:
     page.click("[data-view=form]")
+    chrome.give_clock(page)
     page.route("**/jobs/plan", lambda route: route.abort())
     page.fill(STEPS, "1234")
     page.locator("[data-plan-lost]", has_text="Cannot reach the server; retrying").wait_for()
     expect(page.locator("[data-submit]")).to_be_disabled()
     page.unroute("**/jobs/plan")
+    page.clock.run_for(3000)  # so long it waits before it asks again
     page.locator("[data-submit]:not([disabled])").wait_for()
     expect(page.locator("[data-plan-lost]")).to_be_hidden()
     assert "steps: 1234" in page.input_value("[data-spec]")
@@ -140,6 +142,7 @@ def test_a_server_that_is_away_is_named_and_asked_again(chrome: Chrome, page: Pa
     page.locator("[data-plan-lost]").wait_for()
     expect(page.locator("#plan .verdict"), "the plan before is still there").to_have_count(1)
     page.unroute("**/jobs/plan")
+    page.clock.run_for(3000)
     page.locator("[data-submit]:not([disabled])").wait_for()
     assert "steps: 4321" in page.input_value("[data-spec]")
     chrome.forgive(r"ERR_FAILED|Failed to fetch|status of 502")

@@ -41,6 +41,14 @@ OUTCOMES = {
     JobState.CANCELLED: Outcome.CANCELLED,
     JobState.PAUSED: Outcome.PAUSED,
 }
+ALSO = {
+    ("images", JobState.RUNNING),
+    ("two-nodes", JobState.RUNNING),
+    ("fine-tuning", JobState.PAUSED),
+    ("program", JobState.RUNNING),
+    ("program", JobState.FAILED),
+}
+"""Of other kinds than a recipe, which is tried in every state."""
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +109,15 @@ def add(stage: Stage, session: Session, kind: str, state: JobState, *, name: str
         job.last_step, job.last_loss, job.last_tokens_per_s = 20, 4.2, 64.0
 
 
-@pytest.mark.parametrize("state", list(OUTCOMES))
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        pytest.param(kind, state, marks=marks)
+        for kind in KINDS
+        for state in OUTCOMES
+        for marks in ([] if kind == "recipe" or (kind, state) in ALSO else [pytest.mark.slow],)
+    ],
+)
 def test_the_page_is_whole(stage: Stage, page: Page, kind: str, state: JobState) -> None:
     page.goto(f"/jobs/{stage.jobs[f'{kind}-{state}']}")
     assert page.inner_text("#head .badge") == state

@@ -335,6 +335,7 @@ def test_a_hidden_tab_is_silent_and_looks_once_when_it_is_shown(page: Page, busy
     assert busy.reads == [], "nothing was missed"
 
 
+@pytest.mark.slow
 def test_staff_see_who_has_each_of_250_leases(page: Page, busy: BusyApi, api: FakeApi) -> None:
     boss = me()
     api.put("/v1/me", me(user=boss.user.model_copy(update={"role": Role.STAFF})))

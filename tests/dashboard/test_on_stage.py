@@ -88,6 +88,28 @@ PAGES = (
     "/admin/settings",
 )
 RARE = ("/workbenches", "/shares", "/help/keys", "/help/glossary", "/admin/grants")
+LIKE_OTHERS = (
+    "/tokenizers",
+    "/nodes/north-02",
+    "/leases/{lease of student-04}",
+    "/jobs/{sweep-lr-3e-4}",
+)
+"""Pages from the template of another one."""
+SHOW_MORE = ("/calendar", "/jobs", "/leases", "/datasets", f"/jobs/{{{LLAMA}}}", "/nodes")
+"""Pages which hide a part of their own on a phone; on others only the head is different."""
+
+
+def examinations() -> Iterator[Any]:
+    """Path, widths at which it is examined, and scheme."""
+    slow = pytest.mark.slow
+    for path in (*PAGES, *RARE):
+        is_rare = path in (*RARE, *LIKE_OTHERS)
+        widths = (360, 1280) if path in SHOW_MORE or is_rare else (360,)
+        marks = [slow] if is_rare else []
+        yield pytest.param(path, widths, "light", id=f"{path}-light", marks=marks)
+        if len(widths) == 1:
+            yield pytest.param(path, (1280,), "light", id=f"{path}-wide", marks=slow)
+        yield pytest.param(path, (360, 1280), "dark", id=f"{path}-dark", marks=slow)
 
 
 def settle(page: Page) -> None:
@@ -111,12 +133,9 @@ def examined(stage: Stage, chrome: Chrome) -> Iterator[Page]:
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "path", [*PAGES, *(pytest.param(path, marks=pytest.mark.slow) for path in RARE)]
-)
+@pytest.mark.parametrize(("path", "examined_at", "scheme"), list(examinations()))
 def test_a_page_is_accessible_and_fits_every_width(
-    stage: Stage, examined: Page, path: str, scheme: Any
+    stage: Stage, examined: Page, path: str, examined_at: tuple[int, ...], scheme: Any
 ) -> None:
     page = examined
     page.emulate_media(color_scheme=scheme)
@@ -130,7 +149,7 @@ def test_a_page_is_accessible_and_fits_every_width(
         # The charts follow a change of the window in the frame after it.
         fits = f"document.documentElement.scrollWidth <= {width}"
         wait_for(lambda fits=fits: page.evaluate(fits), what="the page to fit", every_s=0.1)
-        if width == 2560:
+        if width not in examined_at:
             continue
         if not page.evaluate("'axe' in window"):
             page.evaluate(AXE)
@@ -208,7 +227,7 @@ def test_the_list_is_sorted_by_its_heads_and_selected_as_a_whole(page: Page) -> 
     expect(page.locator("#bulk")).to_be_hidden()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_paper_is_light_and_has_no_buttons(stage: Stage, page: Page, theme: str) -> None:
     page.goto(f"/leases/{stage.leases['ada']}")
     page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
@@ -267,6 +286,7 @@ def test_a_loss_to_reach_is_typed_and_the_times_follow(stage: Stage, page: Page)
     assert legend.inner_text().startswith("GPU-hours")
 
 
+@pytest.mark.slow
 def test_two_jobs_are_selected_and_compared_on_a_phone(stage: Stage, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/jobs?search=homework&order=name")
@@ -443,11 +463,13 @@ def test_an_agenda_is_told_by_its_stream_and_asks_for_nothing_by_itself(
 
 
 def test_lists_are_read_again_when_they_have_changed_and_only_then(
-    stage: Stage, page: Page
+    stage: Stage, chrome: Chrome, page: Page
 ) -> None:
-    page.goto("/jobs?search=lab-4-fsdp")
+    chrome.give_clock(page)
+    with page.expect_response("**/jobs/rows?*"):
+        page.goto("/jobs?search=lab-4-fsdp")
     wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.1)
-    page.wait_for_timeout(4500)  # it rests after it was read
+    page.clock.run_for(4500)  # it rests after it was read
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.removeprefix(stage.url)))
     with stage.database.write() as session:
@@ -456,8 +478,10 @@ def test_lists_are_read_again_when_they_have_changed_and_only_then(
     own = [path for path in asked if not path.startswith("/v1/jobs/")]  # the curves beside
     assert len(own) in (1, 2)
     assert all(path.startswith("/jobs/rows?") for path in own)
-    page.goto("/nodes")
+    with page.expect_response("**/nodes/rows*"):
+        page.goto("/nodes")
     wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.1)
+    page.clock.run_for(4500)
     with stage.database.write() as session:
         session.get_one(Node, stage.nodes["west-01"]).unreachable_since = utc_now()
     page.locator("#rows tr", has_text="west-01").get_by_text("unreachable").wait_for()
@@ -1034,6 +1058,7 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     page.locator("[role=alert]", has_text="Mars/Base").wait_for()
 
 
+@pytest.mark.slow
 def test_ten_thousand_jobs_do_not_slow_the_list(stage: Stage, page: Page) -> None:
     stages.add_many(stage, 10_000)
     page.goto("/jobs")

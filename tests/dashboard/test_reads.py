@@ -65,6 +65,7 @@ def test_a_region_says_that_it_waits_then_why_and_then_what_is_there(
     held: list[Route] = []
     lost = page.locator("[data-plan-lost]")
     page.route(re.compile(read), lambda route: held.append(route))
+    chrome.give_clock(page)
     with page.expect_request(re.compile(read)):
         page.goto(address(stage, path))
     box = page.locator(region).first
@@ -82,5 +83,6 @@ def test_a_region_says_that_it_waits_then_why_and_then_what_is_there(
     )
     assert not [words for words in EARLY if words in box.inner_text()]
     page.unroute_all()
+    page.clock.run_for(4000)  # so long it waits before it asks again
     box.locator(found).first.wait_for(timeout=15_000)
     chrome.forgive("ERR_|Failed to load|503")

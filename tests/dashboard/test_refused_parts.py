@@ -25,6 +25,8 @@ from tests.dashboard.stage import Stage
 from tests.dashboard.test_on_stage import COMPARED, address
 from trainyard import Trainyard
 
+pytestmark = pytest.mark.xdist_group("refused parts")  # one stage for all of them
+
 WHY = "The database is not answering right now."
 REPORT = "/reports/{report}"
 """A document for everybody, which does not say who looks at it."""
@@ -146,7 +148,9 @@ def api(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Refusing:
         redis_url=stages.NOWHERE,
         store=tmp_path_factory.mktemp("store"),
     )
-    return Refusing(create_app(settings))
+    app = create_app(settings)
+    app.openapi_schema = stages.openapi()
+    return Refusing(app)
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,8 @@ OF_STAFF = (
     "/admin/settings",
     "/nodes/enrol",
 )
+FORMS = ("/programs/new", "/studies/new", "/agendas/new", "/admin/people/import", "/nodes/enrol")
+"""Pages on which nothing is listed."""
 BARE = """
 () => [...document.querySelectorAll("main section, main aside, main form, main tbody, main ul")]
   .filter((one) => one.checkVisibility() && one.getBoundingClientRect().height > 40)
@@ -58,9 +60,8 @@ BARE = """
   .map((one) => one.outerHTML.slice(0, 120))
 """
 LIVE = (
-    *(pytest.param(path, marks=pytest.mark.slow) for path in ("/jobs", "/nodes")),
+    *(pytest.param(path, marks=pytest.mark.slow) for path in ("/jobs", "/nodes", "/jobs/{job}")),
     "/calendar",
-    "/jobs/{job}",
 )
 LOST = "ERR_|Failed to load|503"
 
@@ -100,7 +101,13 @@ def staff(stage: Stage, chrome: Chrome) -> Iterator[Page]:
     yield from opened(stage, chrome, "ada")
 
 
-@pytest.mark.parametrize("path", [*PAGES, *OF_STAFF])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path in FORMS else [])
+        for path in (*PAGES, *OF_STAFF)
+    ],
+)
 def test_a_page_without_anything_says_what_would_be_there(
     page: Page, staff: Page, path: str
 ) -> None:
@@ -144,11 +151,13 @@ def test_logs_that_cannot_be_read_say_so(stage: Stage, chrome: Chrome, owner: Pa
 
     owner.route(re.compile(r"/logs\?"), refuse)
     owner.route("**/stream", lambda route: route.abort())
+    chrome.give_clock(owner)
     owner.goto(f"/jobs/{stage.jobs['one']}#logs")
     empty = owner.locator("[data-log-empty]")
     wait_for(lambda: "could not be read" in empty.inner_text(), what="the refusal", every_s=0.1)
     assert "Too many read." in empty.inner_text()
     owner.unroute_all()
+    owner.clock.run_for(3000)
     owner.locator("[data-log] li", has_text="hello").wait_for(timeout=15_000)  # it tries again
     chrome.forgive(LOST)
 
@@ -187,7 +196,6 @@ def test_a_slow_answer_keeps_the_layout_and_a_partial_one_is_drawn(
     expect(owner.locator("[data-chart=grad]"), "what has no data takes no room").to_be_hidden()
 
 
-@pytest.mark.slow
 def test_a_session_that_ended_keeps_the_page_and_leads_back(stage: Stage, owner: Page) -> None:
     path = f"/jobs/{stage.jobs['one']}"
     owner.goto(path)

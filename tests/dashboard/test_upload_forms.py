@@ -134,7 +134,7 @@ def test_files_are_put_into_the_folder_that_is_shown(
         assert kept.content == name.encode() * 1000
 
 
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_forms_work_without_scripts(
     stage: Stage, chrome: Chrome, api: httpx2.Client, tmp_path: Path, is_large: bool
 ) -> None:

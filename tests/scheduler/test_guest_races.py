@@ -25,6 +25,7 @@ from scheduler.leases.walk_ins import Refusals
 from scheduler.queue.fitting import Fitting
 from scheduler.reaper import Holiday
 from tests.core.holds import OVERBOOKED
+from tests.one_database import quick_on_postgresql
 from tests.scheduler.test_guests import OPEN, STRICT
 from tests.scheduler.world import World, at
 
@@ -41,6 +42,7 @@ def world(database: Database) -> World:
     return made
 
 
+@quick_on_postgresql
 def test_a_node_has_one_holder_and_what_runs_on_it_is_in_its_lease(world: World) -> None:
     names = [f"north-{number:02}" for number in range(NODES)]
     hosts = {name: world.book(world.node(name), at(11), 3, no_show=STRICT) for name in names}

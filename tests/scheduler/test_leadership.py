@@ -20,6 +20,7 @@ from scheduler import leadership
 from scheduler.cycle import Scheduler, keep_up, run_cycle
 from scheduler.leadership import LeadershipClaim, LeadershipLost
 from scheduler.outbox.dispatch import Dispatcher
+from tests.one_database import quick_on_postgresql
 from tests.scheduler.world import NOON, Bells, World
 
 pytestmark = pytest.mark.race
@@ -247,6 +248,7 @@ def test_who_waits_to_lead_has_planned_the_queue_and_decides_nothing(database: D
         assert session.scalars(select(Attempt.job_id)).all() == []
 
 
+@quick_on_postgresql
 def test_two_schedulers_without_any_election_place_nothing_twice(database: Database) -> None:
     world = World(database)
     for number in range(4):

@@ -191,7 +191,7 @@ def test_the_bell_listener_comes_back_after_redis_does(tmp_path: Path, valkey_ur
     assert time.monotonic() - begun < 25
 
 
-@pytest.mark.parametrize("ttl_s", ["1.2", "0"])
+@pytest.mark.parametrize("ttl_s", ["1.2", pytest.param("0", marks=pytest.mark.slow)])
 def test_a_time_to_live_that_is_too_short_is_refused_at_the_start(
     migrated_database: Database, ttl_s: str
 ) -> None:

@@ -12,6 +12,7 @@ from core.jobs import attempts
 from core.states import AttemptState, JobState, LeaseState, Outcome
 from core.tables.jobs import Job
 from core.tables.leases import Lease
+from tests.one_database import quick_on_postgresql
 from tests.scheduler.world import World, at
 
 EXITS = (
@@ -71,6 +72,7 @@ def test_whatever_ends_a_neighbour_an_attempt_goes_on_and_ends_as_it_ends_itself
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@quick_on_postgresql
 def test_every_booking_begins_at_its_start_if_those_before_it_end_clean(
     world: World, seed: int
 ) -> None:

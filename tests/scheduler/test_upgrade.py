@@ -14,6 +14,7 @@ from core.states import JobState, LeaseState, Outcome
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
+from tests.one_database import quick_on_postgresql
 from tests.scheduler.world import Bells, World, at
 
 FIRST = "20261123_first_release"  # before leases had slots
@@ -114,6 +115,7 @@ def live_on(world: World, jobs: list[str]) -> Iterator[list[list[tuple[object, .
 
 # SQLAlchemy cannot read the index of `lower(nodes.name)` back from SQLite.
 @pytest.mark.filterwarnings("ignore:.*expression-based index .?ix_nodes_folded_name")
+@quick_on_postgresql
 def test_nobody_notices_an_upgrade_while_leases_of_nodes_run(
     world: World, database_url: str, old_url: str
 ) -> None:

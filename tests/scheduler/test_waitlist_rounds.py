@@ -82,6 +82,7 @@ def look(world: World) -> tuple[int, int]:
     return made, offers.ROUND - budget.left
 
 
+@pytest.mark.slow
 def test_400_wishes_cost_a_bounded_round_and_who_can_be_served_is(world: World) -> None:
     with world.database.write() as session:
         last = wish(world, "user_bob")  # alone has booked nothing

@@ -80,6 +80,7 @@ def test_the_demo_takes_the_four_gpus_of_its_node(platform: Running, client: htt
     assert [one["step"] for one in saved] == [STEPS, STEPS // 2]
 
 
+@pytest.mark.slow
 def test_a_gpu_that_somebody_else_uses_is_left_out_and_comes_back(
     platform: Running, client: httpx2.Client, script: Path, bystander: int
 ) -> None:

@@ -47,6 +47,7 @@ def client(platform: Running) -> Iterator[httpx2.Client]:
         yield http
 
 
+@pytest.mark.slow
 def test_a_layout_is_certified_and_two_layouts_are_compared(client: httpx2.Client) -> None:
     wanted = spec(steps=6, verify={"steps": 4})
     jobs = [
@@ -184,6 +185,7 @@ def test_kill_9_of_the_worker_leaves_training_untouched_and_the_next_one_adopts_
     cancel(client, job_id)
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_rank_names_the_rank_and_the_signal_and_the_job_goes_on(
     platform: Running, client: httpx2.Client
 ) -> None:
@@ -323,6 +325,7 @@ def test_of_32_clients_that_book_one_hour_one_wins(platform: Running) -> None:
     assert codes == {201: 1, 409: 31}
 
 
+@pytest.mark.slow
 def test_a_second_up_on_the_same_data_says_so_and_ends(platform: Running) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "standalone", "--data", str(platform.data.path)],

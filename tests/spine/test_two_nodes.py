@@ -310,6 +310,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_programs_meet_on_the_nodes_own_network_where_an_administrator_allows_it(
     platform: Running, client: httpx2.Client, tmp_path: Path
 ) -> None:
@@ -347,6 +348,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_a_script_on_two_nodes_has_a_proxy_on_each_which_leads_not_to_the_api(
     platform: Running, client: httpx2.Client, tmp_path: Path
 ) -> None:
@@ -545,6 +547,7 @@ def test_a_workspace_goes_along_and_on_two_nodes_the_first_one_writes(
         assert names == ["of rank 0, first.txt", "of rank 0, second.txt"]
 
 
+@pytest.mark.slow
 def test_a_second_program_reads_and_another_person_s_finds_nothing(
     platform: Running, client: httpx2.Client, tmp_path: Path
 ) -> None:

@@ -25,9 +25,15 @@ def start(client: httpx2.Client, *, kind: str = "terminal", **other: Any) -> str
     deadline = time.monotonic() + 2 * WITHIN_S
     while (found := get(client, job))["state"] != "running":
         assert found["state"] in ("queued", "starting"), found["reason"]
-        assert time.monotonic() < deadline, f"{found['state']}: {found['reason']}"
+        assert time.monotonic() < deadline, (found["state"], found["reason"], sharing(client))
         time.sleep(0.05)
     return job
+
+
+def sharing(client: httpx2.Client) -> list[str]:
+    """Which jobs each node takes beside each other, and why not more."""
+    nodes = client.get("/v1/nodes").raise_for_status().json()["data"]
+    return [f"{node['name']}: {node['sharing']} {node['no_sharing']}" for node in nodes]
 
 
 def open_socket(

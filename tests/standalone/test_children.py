@@ -83,6 +83,7 @@ def test_a_data_directory_is_held_by_one_platform_at_a_time(tmp_path: Path) -> N
     os.close(data.lock())
 
 
+@pytest.mark.slow
 @pytest.mark.db
 def test_a_data_directory_of_an_older_version_is_refused_with_the_way_out(tmp_path: Path) -> None:
     data = DataDirectory(tmp_path)

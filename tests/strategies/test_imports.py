@@ -1,6 +1,7 @@
 """What the API, the scheduler and the worker import of strategies stays light."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,10 +50,12 @@ TORCH_FREE = [
 ]
 
 
-# In one process, where each is imported by a fork that has imported no other.
+# In one process, where each is imported by a fork that has imported no other; what all import
+# of pydantic is there before.
 IMPORT_EACH = """
 import importlib, json, os, sys
 import pydantic
+pydantic.create_model("Any", number=(int, 0))
 for name in sys.argv[1:]:
     if os.fork() == 0:
         importlib.import_module(name)
@@ -62,10 +65,8 @@ for name in sys.argv[1:]:
 """
 
 
-@pytest.fixture(scope="module")
-def brought_in() -> dict[str, list[str]]:
-    """Which of torch and numpy a module has loaded once it is imported, by its name."""
-    names = [full_name(module) for module in [*TORCH_FREE, ""]]
+def test_importing_one_brings_in_neither_torch_nor_numpy() -> None:
+    names = [f"strategies.{module}".rstrip(".") for module in [*TORCH_FREE, ""]]
     found = subprocess.run(
         [sys.executable, "-c", IMPORT_EACH, *names],
         cwd=REPOSITORY,
@@ -73,39 +74,24 @@ def brought_in() -> dict[str, list[str]]:
         text=True,
         check=True,
     )
-    return dict(json.loads(line) for line in found.stdout.splitlines())
+    brought_in = dict(json.loads(line) for line in found.stdout.splitlines())
+    assert brought_in == {name: [] for name in names}
 
 
-def full_name(module: str) -> str:
-    return f"strategies.{module}".rstrip(".")
-
-
-@pytest.mark.parametrize("module", [*TORCH_FREE, ""], ids=lambda name: name or "package")
-def test_importing_it_brings_in_neither_torch_nor_numpy(
-    module: str, brought_in: dict[str, list[str]]
-) -> None:
-    assert brought_in[full_name(module)] == []
-
-
-def test_preloading_leaves_one_thread_and_no_second_import() -> None:
-    """A process that forks ranks must own one thread, and a rank must find all it needs loaded."""
-    code = (
-        "import os; os.environ['OMP_NUM_THREADS'] = '1'\n"
-        "from strategies.train import main; main.preload()\n"
-        "import sys, threading\n"
-        "print(threading.active_count(), len(os.listdir('/proc/self/task')),"
-        " 'torch._dynamo' in sys.modules, 'strategies.train.parallel.ddp' in sys.modules)"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert found.stdout == "1 1 True True\n"
+@pytest.mark.gloo
+def test_preloading_leaves_one_thread(warm: WarmRanks) -> None:
+    """A process that forks ranks must own one thread."""
+    number = str(warm.process.pid)
+    assert os.listdir(f"/proc/{number}/task") == [number]
 
 
 def test_preloading_on_a_node_with_gpus_asks_neither_nvml_nor_cuda_for_them() -> None:
-    """NVML's first call starts a thread, after which no rank could be forked."""
+    """NVML's first call starts a thread, after which no rank could be forked.
+
+    A rank must find all it needs loaded.
+    """
     code = (
-        "import os; os.environ['DS_ACCELERATOR'] = 'cuda'\n"
+        "import os; os.environ['DS_ACCELERATOR'] = 'cuda'; os.environ['OMP_NUM_THREADS'] = '1'\n"
         "import pynvml, torch\n"
         "def ask(*_): raise SystemExit('a GPU was asked for')\n"
         "pynvml.nvmlInit = pynvml.nvmlInitWithFlags = ask\n"
@@ -113,14 +99,16 @@ def test_preloading_on_a_node_with_gpus_asks_neither_nvml_nor_cuda_for_them() ->
         "torch.cuda.nccl.version = lambda: (2, 29, 7)\n"
         "from strategies.train import main; main.preload()\n"
         "from deepspeed.accelerator import cuda_accelerator, get_accelerator\n"
-        "import sys\n"
+        "import sys, threading\n"
         "print(get_accelerator().device_name(), cuda_accelerator.pynvml,"
-        " sys.modules['pynvml'] is pynvml)"
+        " sys.modules['pynvml'] is pynvml)\n"
+        "print(threading.active_count(), len(os.listdir('/proc/self/task')),"
+        " 'torch._dynamo' in sys.modules, 'strategies.train.parallel.ddp' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True
     )
-    assert found.stdout == "cuda None True\n", found.stderr
+    assert found.stdout == "cuda None True\n1 1 True True\n", found.stderr
 
 
 @pytest.mark.gloo

@@ -263,6 +263,7 @@ def with_packages(site: Site, job: str, *granted: str, package: str = "tinynet==
     return site.api.wait_for_exit(Key(job, 1))
 
 
+@pytest.mark.slow
 def test_packages_come_through_the_proxy_where_the_index_is_listed(site: Site) -> None:
     index = f"index.example:{site.server.port}"
     refused = with_packages(site, "job_public", index)  # its address is not of the internet

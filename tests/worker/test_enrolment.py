@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
 from worker.enrol import IdentityFile
 from worker.gpus.node_gpus import NodeGpus
@@ -67,6 +69,7 @@ def test_a_node_without_identity_and_token_says_what_to_do(api: FakeApi, tmp_pat
     assert "trainyard admin enrol" in output
 
 
+@pytest.mark.slow
 def test_a_node_waits_for_an_api_that_is_not_there_yet(api: FakeApi, tmp_path: Path) -> None:
     api.down = True
     worker = start(api, tmp_path / "node", "--enrol", ENROL_TOKEN)

@@ -203,6 +203,7 @@ def test_memory_that_no_process_explains_makes_a_gpu_dirty(api: FakeApi, node: G
     assert last.clean, "the node's other GPUs are as they were"
 
 
+@pytest.mark.slow
 def test_processes_of_a_running_job_and_of_a_display_are_not_foreign(
     api: FakeApi, node: GpuNode, bystander: subprocess.Popen[bytes]
 ) -> None:
@@ -271,6 +272,7 @@ def test_slots_are_offered_only_if_torch_sees_the_gpu(api: FakeApi, node: GpuNod
     assert "does not see the GPU" in reasons[3]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build of torch for CPUs")
 def test_an_unknown_gpu_tells_its_measured_speeds(api: FakeApi, node: GpuNode) -> None:
     node.script(a100(0, name="A GPU of tomorrow"), a100(1))

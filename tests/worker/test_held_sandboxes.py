@@ -30,6 +30,7 @@ def test_it_ends_by_itself_and_the_failure_stands(api: FakeApi, node: Node) -> N
     assert not node.processes(key)
 
 
+@pytest.mark.slow
 def test_it_is_released_before_its_time(api: FakeApi, node: Node) -> None:
     node.start(warm=False)
     order = script_order(api, FAILS, hold_on_failure_s=LONG_S)

@@ -188,6 +188,7 @@ def test_a_mount_is_named_by_content_and_shared_with_recipes(tmp_path: Path) -> 
     assert mount_of(tmp_path, turned).entry == mount_of(tmp_path, model).entry
 
 
+@pytest.mark.slow
 def test_the_packages_of_a_workbench_are_there_before_its_lease(
     api: FakeApi, node: Node, tmp_path: Path
 ) -> None:

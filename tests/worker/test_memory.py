@@ -69,7 +69,13 @@ def is_rank(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("source", [FILLS, IN_A_CHILD], ids=["itself", "in a child"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(FILLS, id="itself", marks=pytest.mark.slow),
+        pytest.param(IN_A_CHILD, id="in a child"),
+    ],
+)
 def test_a_script_that_fills_the_memory_is_ended_at_its_bound(
     api: FakeApi, node: Node, start: Callable[..., None], source: str
 ) -> None:
@@ -104,6 +110,7 @@ def test_a_training_that_fills_the_memory_is_told_what_its_plan_had_said(
     assert "Use a smaller micro_batch_size" in record.reason
 
 
+@pytest.mark.slow
 def test_memory_that_python_refuses_is_out_of_memory_too(api: FakeApi, node: Node) -> None:
     node.start()
     record = api.wait_for_exit(api.order(script_order(api, OF_PYTHONS_OWN)))

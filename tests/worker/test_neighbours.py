@@ -94,7 +94,13 @@ def cpus_of(slot: int) -> list[int]:
     return list(divide(find_sharing_host(Sharing.RECIPES).cores, 2)[slot])
 
 
-@pytest.mark.parametrize("within", [(), HIDE_CPUSET], ids=["cpuset", "affinity"])
+@pytest.mark.parametrize(
+    "within",
+    [
+        pytest.param((), id="cpuset"),
+        pytest.param(HIDE_CPUSET, id="affinity", marks=pytest.mark.slow),
+    ],
+)
 def test_a_hostile_neighbour_reads_nothing_and_takes_nothing(
     api: FakeApi, node: Node, shared: Callable[..., None], within: tuple[str, ...]
 ) -> None:
@@ -135,6 +141,7 @@ def test_a_hostile_neighbour_reads_nothing_and_takes_nothing(
     assert "0.03 GiB of disk" in ends["tmp"].reason
 
 
+@pytest.mark.slow
 def test_a_script_does_not_start_beside_others_where_its_memory_has_no_limit(
     api: FakeApi, node: Node, shared: Callable[..., None]
 ) -> None:

@@ -99,6 +99,7 @@ def test_an_environment_is_built_once_from_a_folder_of_wheels(tmp_path: Path) ->
     assert any(Path(line, "torch").is_dir() for line in pth.read_text().split())
 
 
+@pytest.mark.slow
 def test_the_nodes_torch_stays_unless_the_program_names_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_the_nodes_torch_stays_unless_the_program_names_another(
         installed("vision==2")
 
 
+@pytest.mark.slow
 def test_a_package_that_can_not_be_had_is_named(tmp_path: Path) -> None:
     wheel(tmp_path / "wheels", "tinynet", "1.2", "")
     for wanted in ("tinynet==7", "no-such-package-here"):

@@ -52,6 +52,7 @@ with open(os.path.join("data", "x", "train.bin"), "rb") as file:
 """
 
 
+@pytest.mark.slow
 def test_a_trainer_that_looks_for_rank_runs_alone_under_python(api: FakeApi, node: Node) -> None:
     node.start(warm=False)
     files = {"train.py": TRAINER, "data/x/train.bin": "12345"}

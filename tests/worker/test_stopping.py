@@ -138,6 +138,7 @@ def test_a_stop_before_the_start_starts_nothing(api: FakeApi, node: Node) -> Non
     assert not node.attempt(key).shim_file.exists()
 
 
+@pytest.mark.slow
 def test_an_epoch_that_is_over_is_not_started_again(api: FakeApi, node: Node) -> None:
     key = api.order(make_order(epoch=2, steps=5))
     node.start()
@@ -154,6 +155,7 @@ def test_an_epoch_that_is_over_is_not_started_again(api: FakeApi, node: Node) ->
     assert api.wait_for_exit(newer).outcome is Outcome.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_at_a_node_whose_disk_never_saw_it(
     api: FakeApi, make_node: Callable[..., Node]
 ) -> None:

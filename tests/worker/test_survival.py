@@ -94,6 +94,7 @@ def test_kill_9_of_the_shim_while_no_worker_is_there_is_found_out_later(
     assert api.wait_for_exit(key).outcome is Outcome.SHIM_LOST
 
 
+@pytest.mark.slow
 def test_kill_9_of_torchrun_leaves_no_rank_behind(api: FakeApi, node: Node) -> None:
     node.behave(step_s=0.05, ignore_sigterm=True)
     key = api.order(make_order(steps=10_000, launcher=Launcher.TORCHRUN))
@@ -212,6 +213,7 @@ def test_a_second_worker_on_the_same_data_says_so(api: FakeApi, node: Node) -> N
     assert "Another worker is already running on" in node.log.read_text()
 
 
+@pytest.mark.slow
 def test_the_warm_process_comes_back_after_kill_9(api: FakeApi, node: Node) -> None:
     node.start()
     api.wait_for(api.last)

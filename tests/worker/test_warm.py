@@ -99,6 +99,7 @@ def test_a_driver_that_is_not_loaded_was_not_initialised(
     assert driver_is_initialised(maps) is may_be
 
 
+@pytest.mark.slow
 def test_torchrun_takes_the_place_of_a_warm_process_that_cannot_fork() -> None:
     off = Spawners("fake_trainer", warm_allowed=False)
     try:
@@ -115,6 +116,7 @@ def test_torchrun_takes_the_place_of_a_warm_process_that_cannot_fork() -> None:
         silent.close()
 
 
+@pytest.mark.slow
 def test_both_processes_rest_while_no_attempt_comes(tmp_path: Path) -> None:
     both = (Launcher.WARM, Launcher.TORCHRUN)
     spawners = Spawners("fake_trainer", warm_allowed=True, rest_after_s=60)

@@ -33,6 +33,7 @@ def test_training_goes_on_while_the_api_is_away_and_every_line_arrives_once(
     assert api.steps(key) == list(range(1, 201))
 
 
+@pytest.mark.slow
 def test_answers_that_are_lost_on_the_way_double_nothing(api: FakeApi, node: Node) -> None:
     key = api.order(make_order(steps=100))
     node.start()
@@ -47,6 +48,7 @@ def test_answers_that_are_lost_on_the_way_double_nothing(api: FakeApi, node: Nod
     assert api.logs[key, 0, "stdout"] == "rank 0 of 2 begins, ümläut\n"
 
 
+@pytest.mark.slow
 def test_orders_that_are_not_repeated_stand_until_others_come(api: FakeApi, node: Node) -> None:
     api.marks = True
     node.behave(step_s=0.02)
@@ -66,6 +68,7 @@ def test_orders_that_are_not_repeated_stand_until_others_come(api: FakeApi, node
     assert api.wait_for_exit(key).outcome is Outcome.CANCELLED
 
 
+@pytest.mark.slow
 def test_a_node_sends_heartbeats_as_slowly_as_the_api_asks_but_news_at_once(
     api: FakeApi, node: Node
 ) -> None:

@@ -29,6 +29,7 @@ def test_what_shows_use(now: Look, is_use: bool) -> None:
     assert shows_use(BEFORE, now) is is_use
 
 
+@pytest.mark.slow
 def test_a_porter_says_when_nobody_types_and_at_the_next_key(tmp_path: Path) -> None:
     gate = Gate(tmp_path, **{IDLE_AFTER: "2"})
     try:

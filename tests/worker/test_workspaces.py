@@ -206,6 +206,7 @@ print(sorted(p.name for p in home.iterdir()))
 """
 
 
+@pytest.mark.slow
 def test_a_workspace_follows_its_owner_to_another_node(
     api: FakeApi, node: Node, tmp_path: Path
 ) -> None:
@@ -308,7 +309,9 @@ print(sorted(os.listdir("/job")))
 """
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize(
+    "level", [Level.BUBBLEWRAP, pytest.param(Level.NAMESPACES, marks=pytest.mark.slow)]
+)
 def test_a_reader_gets_it_read_only_and_brings_nothing(
     api: FakeApi, node: Node, level: Level
 ) -> None:
@@ -405,7 +408,7 @@ def test_a_shared_folder_beyond_its_quota_starts_no_program_and_ends_one_that_fi
 ) -> None:
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o711)
-    node.start(TRAINYARD_WORKSPACES=str(shared), **OFTEN)
+    node.start(warm=False, TRAINYARD_WORKSPACES=str(shared), **OFTEN)
     order = workspace(access="shared", max_bytes=1000)
     begun = script_order(api, WRITES, "job_begun", workspace=order)
     assert api.wait_for_exit(api.order(begun)).outcome is Outcome.SUCCEEDED

@@ -14,6 +14,7 @@ from core.tables.notices import Notice
 from tests.api.admin.test_cleanups import lease_of, preview
 from tests.api.conftest import World, client
 from tests.api.yard import ROUNDS, THREADS
+from tests.one_database import quick_on_postgresql
 
 pytestmark = pytest.mark.race
 
@@ -22,6 +23,7 @@ APPLYING = 8  # of the threads; the others are the owner's, who cancels and prol
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
+@quick_on_postgresql
 def test_a_clean_up_against_its_owners_edits_has_one_outcome_each(
     world: World, rounds: int
 ) -> None:

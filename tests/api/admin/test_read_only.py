@@ -10,6 +10,7 @@ from core.tables.people import Link
 from core.tables.processes import Claim
 from tests.api.conftest import World
 from tests.api.shapes import heartbeat, job_spec, place
+from tests.one_database import quick_on_sqlite
 
 WISH = {"minutes": 10, "reason": "It moves to another machine."}
 
@@ -50,6 +51,7 @@ def test_it_ends_by_itself(world: World) -> None:
     assert world.ann.post("/v1/jobs", json=job_spec()).status_code == 201
 
 
+@quick_on_sqlite
 def test_only_administrators_begin_and_end_it(world: World) -> None:
     assert world.ann.post("/v1/admin/read-only", json=WISH).status_code == 403
     assert world.staff.post("/v1/admin/read-only", json=WISH).status_code == 403

@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 from core.base.settings import ApiSettings
 from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec, place
+from tests.one_database import quick_on_sqlite
 
 BASE = "http://127.0.0.1:8471"
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
@@ -60,6 +61,7 @@ def undocumented(method: str, path: str, answer: Response) -> str:
     return ""
 
 
+@quick_on_sqlite
 def test_others_are_answered_while_the_document_is_built(world: World) -> None:
     async def ask() -> tuple[float, float]:
         """How long the first answer takes, and how long the loop stood still meanwhile."""
@@ -210,7 +212,8 @@ LONG = [pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.mark.parametrize(
     ("database_url", "examples"),
     [
-        ("sqlite", 1),  # about something that exists; about nothing: the test above
+        # Of one each: about something that exists; about nothing: the test above.
+        pytest.param("sqlite", 1, marks=LONG),
         pytest.param("sqlite", 2, marks=LONG),  # one of each
         pytest.param("sqlite", 30, marks=LONG),
         pytest.param("postgresql", 2, marks=LONG),

@@ -34,6 +34,7 @@ from tests.api.conftest import World, client, enrol
 from tests.api.nodes.test_gangs import submit as submit_gang
 from tests.api.scripts.test_scripts import code, script_spec
 from tests.api.shapes import INVENTORY, TELEMETRY, heartbeat, job_spec, place
+from tests.one_database import quick_on_sqlite
 
 pytestmark = pytest.mark.db
 __all__ = ["code"]  # a fixture
@@ -389,6 +390,7 @@ def values_instead(session: Session, column: Any, value: Any) -> Iterator[Any]:
         yield {"number": 7, "action": "profile"}
 
 
+@quick_on_sqlite
 def test_no_column_changes_orders_and_not_their_mark(world: World, box: Box) -> None:
     """Each column of the rows behind a gang's orders is changed in turn, and all is undone."""
     crate = Box(client(world.app, enrol(world.app, world.database, "crate")))

@@ -12,6 +12,7 @@ from core.tables.leases import Lease
 from tests.api.conftest import World
 from tests.api.policies.test_policies import document, post
 from tests.api.times import next_hour
+from tests.one_database import quick_on_postgresql
 
 pytestmark = [pytest.mark.db, pytest.mark.race]
 BOOKERS = 32
@@ -20,6 +21,7 @@ MANY = pytest.param(50, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(
 
 
 @pytest.mark.parametrize("rounds", [FEW, MANY])
+@quick_on_postgresql
 def test_book_against_window_shrink(world: World, rounds: int) -> None:
     with ThreadPoolExecutor(BOOKERS + 1) as pool:
         for number in range(rounds):

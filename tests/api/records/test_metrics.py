@@ -18,6 +18,7 @@ from core.tables.jobs import Attempt
 from core.tables.telemetry import MetricChunk
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+from tests.one_database import quick_on_sqlite
 from tests.running import wait_for
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
@@ -134,6 +135,7 @@ def test_rows_are_merged_as_they_pile_up_and_at_the_end_and_nothing_changes(worl
     check()
 
 
+@quick_on_sqlite
 def test_a_curve_that_came_line_by_line_is_read_from_few_rows(world: World) -> None:
     job_id = running_job(world)
     for number in range(600):

@@ -70,6 +70,7 @@ def test_all_get_in_by_password_and_some_who_mistype_hold_up_nobody(hall: World)
         assert sign_in(hall, f"s{number}") == 201
 
 
+@pytest.mark.slow
 def test_all_get_in_at_the_first_try_by_single_sign_on(hall: World) -> None:
     for number in range(40):
         hall.app.state.openid.person |= {"sub": f"{number}", "email": f"a{number}@example.org"}

@@ -19,6 +19,7 @@ from core.transitions import Explanation, explain
 from core.wire.doorbell import LIVE
 from tests.api.conftest import World, running_world
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+from tests.one_database import quick_on_postgresql
 
 DEADLINE_S = 30
 
@@ -231,6 +232,7 @@ class Readings:
         return real(*args, **named)
 
 
+@quick_on_postgresql
 def test_a_job_that_waits_is_read_again_only_when_it_has_changed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

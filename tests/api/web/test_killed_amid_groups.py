@@ -18,6 +18,7 @@ from core.tables.telemetry import StreamCursor
 from tests.api.conftest import NOWHERE, World
 from tests.api.shapes import job_spec, place
 from tests.forked import Forked, origin
+from tests.one_database import quick_on_postgresql
 from tests.running import own_port, wait_for
 
 Ask = Callable[[httpx2.Client, int, int], None]
@@ -25,6 +26,7 @@ CLIENTS = 4  # of each kind
 ANSWERS = 200  # then it is killed
 
 
+@quick_on_postgresql
 def test_what_was_answered_before_a_kill_is_there_once(world: World, settings: ApiSettings) -> None:
     job_id = str(world.ann.post("/v1/jobs", json=job_spec(name="trains")).json()["id"])
     place(world.database, job_id)

@@ -17,6 +17,7 @@ from core.wire.messages import Orders
 from tests.api.agendas.test_agendas import lease
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, heartbeat, job_spec, place
+from tests.one_database import quick_on_sqlite
 from tests.running import wait_for
 
 pytestmark = pytest.mark.db
@@ -142,6 +143,7 @@ def test_one_that_has_started_before_its_lease_is_entered_when_that_begins(world
     assert refusal(world.ann, path) == 503  # the lock is open: its node is not connected
 
 
+@quick_on_sqlite
 def test_it_is_idle_by_the_policy_and_says_what_its_gpus_hold(world: World) -> None:
     yaml = {"Content-Type": "application/yaml"}
     policy = "policy: {id: idle, zone: UTC}\nscheduling: {idle_after_min: 15}\n"

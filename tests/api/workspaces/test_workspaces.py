@@ -23,6 +23,7 @@ from core.workspaces.tree import Entry, EntryKind, tree_bytes, tree_of
 from tests.api.conftest import World
 from tests.api.scripts.test_scripts import packed
 from tests.api.shapes import exit_record, free, heartbeat, place
+from tests.one_database import quick_on_sqlite
 
 pytestmark = pytest.mark.db
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -385,6 +386,7 @@ def test_a_tree_that_leads_out_or_lacks_a_file_is_refused(world: World) -> None:
     assert world.ann.get("/v1/workspace").json()["files"] == 0
 
 
+@quick_on_sqlite
 def test_the_newest_24_stay_for_a_week_and_their_files_are_not_swept(world: World) -> None:
     job_id, _ = started(world)
     for number in range(KEPT + 3):

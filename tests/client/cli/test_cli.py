@@ -12,8 +12,10 @@ from tests.client.fake_server import Answer, FakeServer, as_json, listed, refuse
 from tests.client.scripted import JOB, Run, everything
 from trainyard.cli.app import app
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.jobs import following
 from trainyard.cli.jobs.scripts import named_input
 from trainyard.errors import BadInput
+from trainyard.transport.connection import Patience
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "cli.md"
 LEASE_A, LEASE_B = (f"lease_01k9{letter * 22}" for letter in "ab")
@@ -316,7 +318,10 @@ def test_logs_as_json_are_one_line_each(server: FakeServer, run: Run) -> None:
     assert json.loads(line) == d.LOG_LINE
 
 
-def test_logs_are_followed_until_the_last_line_after_the_end(server: FakeServer, run: Run) -> None:
+def test_logs_are_followed_until_the_last_line_after_the_end(
+    server: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_S", 0.0)
     late = {**d.LOG_LINE, "line": 1, "text": "the last words"}
     empty = as_json({**d.LOGS, "lines": []})
     server.answer(f"GET {JOB}", as_json(d.running(1, 2.0)), as_json(d.ended()))
@@ -524,6 +529,7 @@ def test_exit_codes_tell_what_went_wrong(
 
 def test_no_server_exits_6(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr(Patience, "wait_s", lambda *_, **__: 0.0)
     shown = run("jobs", "--json")
     assert shown.exit_code == 6
     assert json.loads(shown.stderr)["error"]["code"] == "ConnectionFailed"

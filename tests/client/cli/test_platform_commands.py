@@ -47,7 +47,9 @@ def install(site: Path, command: str, source: str) -> None:
     (info / "entry_points.txt").write_text(f"[trainyard.commands]\n{command} = {module}:run\n")
 
 
-@pytest.mark.parametrize("command", PLATFORM)
+@pytest.mark.parametrize(
+    "command", ["up", *(pytest.param(name, marks=pytest.mark.slow) for name in PLATFORM[1:])]
+)
 def test_without_the_platform_it_says_how_to_get_it(site: Path, command: str) -> None:
     ran = trainyard(site, command, "--data", "/tmp/x")
     assert ran.returncode == 2

@@ -180,6 +180,7 @@ def test_a_part_is_booked_by_keys_and_shown_and_given_back(page: Page) -> None:
     page.locator("[data-lease-answer]", has_text="Lease released").wait_for()
 
 
+@pytest.mark.slow  # test_on_stage.py waits for a whole node
 def test_hours_without_room_for_the_size_can_be_waited_for(page: Page) -> None:
     open_day(page)
     page.keyboard.press("Escape")

@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
-from strategies.plan.run_directory import json_bytes, newest_checkpoint
-from tests.strategies.support.training_runs import REPOSITORY, Run, make_run_plan, make_spec
+from strategies.plan.built_in.datasets import prepare
+from strategies.plan.run_directory import RunPlan, json_bytes, newest_checkpoint
+from tests.strategies.support.training_runs import (
+    REPOSITORY,
+    Run,
+    WarmRanks,
+    make_run_plan,
+    make_spec,
+)
 
 pytestmark = pytest.mark.gloo
 
@@ -54,9 +61,7 @@ def torchrun(run: Run, ranks: int, environment: dict[str, str]) -> subprocess.Co
     )
 
 
-def test_two_ranks_train_on_the_built_in_text_to_the_end(
-    alone: dict[str, str], tmp_path: Path
-) -> None:
+def built_in_plan(**fields: Any) -> RunPlan:
     spec = make_spec(
         data={"dataset": "python-stdlib", "sequence_length": 64},
         training__steps=30,
@@ -64,13 +69,29 @@ def test_two_ranks_train_on_the_built_in_text_to_the_end(
         training__max_grad_norm=1.0,
         parallelism__strategy="ddp",
     )
+    return make_run_plan(spec, ranks=2, sample_bytes=40, **fields)
+
+
+@pytest.mark.slow
+def test_two_ranks_of_torchrun_train_on_the_built_in_text_to_the_end(
+    alone: dict[str, str], tmp_path: Path
+) -> None:
     run = Run(tmp_path / "run")
     run.directory.path.mkdir()
-    run_plan = make_run_plan(spec, ranks=2, sample_bytes=40)
-    run.directory.plan.write_bytes(json_bytes(run_plan))
+    run.directory.plan.write_bytes(json_bytes(built_in_plan()))
     done = torchrun(run, 2, alone)
     assert done.returncode == 0, done.stderr
+    assert_trained_to_the_end(run)
 
+
+def test_two_forked_ranks_train_on_the_built_in_text_to_the_end(
+    warm: WarmRanks, tmp_path: Path
+) -> None:
+    text = prepare("python-stdlib", tmp_path / "cache")
+    assert_trained_to_the_end(warm.train(built_in_plan(dataset_path=str(text)), tmp_path / "run"))
+
+
+def assert_trained_to_the_end(run: Run) -> None:
     assert run.series("step")[-1] == 30
     expected = (
         "step time loss grad_norm lr tokens_seen tps tokens_per_s step_time_s data_time_s tflops"

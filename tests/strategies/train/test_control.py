@@ -59,7 +59,7 @@ def test_stop_saves_and_ends_every_rank_with_0(
     assert_stopped_and_saved(run)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_sigterm_to_any_one_rank_stops_all_of_them(
     rank: int, endless: tuple[Run, Started], warm: WarmRanks
 ) -> None:
@@ -158,6 +158,7 @@ def test_a_rank_that_raises_leaves_its_own_error_and_takes_the_others_down(
     assert abs(error["t_ns"] / 1e9 - time.time()) < 300
 
 
+@pytest.mark.slow  # test_collective_digest.py has one that sleeps
 def test_a_rank_gives_up_on_one_that_hangs_after_the_timeout_it_was_given(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -86,7 +86,9 @@ class TestRanks:
         assert newest is not None
         assert newest.name == "step-000004"
 
-    @pytest.mark.parametrize("engine", ["SpoiledEngine", "SpoiledAheadEngine"])
+    @pytest.mark.parametrize(
+        "engine", ["SpoiledEngine", pytest.param("SpoiledAheadEngine", marks=pytest.mark.slow)]
+    )
     def test_a_gradient_that_breaks_alone_is_traced_to_weight_and_rank(
         self, engine: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
     ) -> None:
@@ -101,6 +103,7 @@ class TestRanks:
             )
         assert all(math.isfinite(norm) for norm in run.series("grad_norm"))
 
+    @pytest.mark.slow
     def test_every_group_of_a_mesh_gives_up_when_it_is_told_to(self, warm: WarmRanks) -> None:
         began = time.monotonic()
         started = warm.start("wait_in_vain", ranks=4, timeout_s=1.0)

@@ -34,6 +34,9 @@ def kind(model: dict[str, Any]) -> str:
 
 
 MODELS = pytest.mark.parametrize("model", [CNN, MLP], ids=kind)
+CNN_FIRST = pytest.mark.parametrize(
+    "model", [CNN, pytest.param(MLP, marks=pytest.mark.slow)], ids=kind
+)
 
 
 def image_spec(model: dict[str, Any], **changes: Any) -> TrainSpec:
@@ -159,8 +162,9 @@ PIPELINES: dict[str, dict[str, Any]] = {
 }
 CASES = [(model, name) for model in (CNN, MLP) for name in LAYOUTS]
 CASES += [(MLP, name) for name in PIPELINES]
-# Each layout once, with the model that has more parts there; `make test-all` has the rest.
-OF_MLP = {"recomputed in part", "ddp", "zero1", *PIPELINES}
+# One of each kind, with the model that has more parts there; `make test-all` has the rest.
+QUICK = [(CNN, "accumulation"), (CNN, "recomputed"), (CNN, "fsdp")]
+QUICK += [(MLP, "recomputed in part"), (MLP, "ddp"), (MLP, "zero1"), (MLP, "1F1B")]
 
 
 @pytest.fixture(scope="session")
@@ -185,7 +189,7 @@ def one_rank(
             model,
             name,
             id=f"{kind(model)}-{name}",
-            marks=() if (name in OF_MLP) == (model is MLP) else pytest.mark.slow,
+            marks=() if (model, name) in QUICK else pytest.mark.slow,
         )
         for model, name in CASES
     ],
@@ -210,7 +214,7 @@ def test_every_layout_takes_the_curve_of_one_rank(
     assert run.series("tokens_seen")[-1] == 8 * 16  # an image counts as one
 
 
-@MODELS
+@CNN_FIRST
 def test_a_run_goes_on_at_another_layout(
     model: dict[str, Any], ones: dict[str, Run], cache: Path, pool: Pool, tmp_path: Path
 ) -> None:
@@ -228,6 +232,7 @@ def test_a_run_goes_on_at_another_layout(
     assert found.within(BANDS[Precision.FLOAT64]), str(found)
 
 
+@pytest.mark.slow
 def test_a_few_seconds_teach_it_to_read_digits_that_it_never_saw(
     cache: Path, pool: Pool, tmp_path: Path
 ) -> None:
@@ -255,11 +260,15 @@ def test_a_few_seconds_teach_it_to_read_digits_that_it_never_saw(
     assert sorted(path.name for path in run.directory.artifacts.iterdir()) == ["model.safetensors"]
 
 
-@pytest.mark.parametrize("model", [CNN, pytest.param(MLP, marks=pytest.mark.slow)], ids=kind)
+@CNN_FIRST
 @pytest.mark.parametrize(
     ("precision", "strategy"),
     # ddp averages, so float16 would overflow at another scale than on one rank.
-    [("bfloat16", "ddp"), ("float16", "fsdp"), ("pure_bfloat16", "ddp")],
+    [
+        pytest.param("bfloat16", "ddp", marks=pytest.mark.slow),
+        ("float16", "fsdp"),
+        pytest.param("pure_bfloat16", "ddp", marks=pytest.mark.slow),
+    ],
 )
 def test_half_precisions_keep_to_their_band(
     model: dict[str, Any], precision: str, strategy: str, cache: Path, pool: Pool, tmp_path: Path

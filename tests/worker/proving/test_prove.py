@@ -184,6 +184,7 @@ def test_trainings_run_side_by_side_as_cores_and_memory_allow(
     assert at_once(num_cores=64, memory=100) == 9
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_is_told_by_its_last_lines(bench: Bench) -> None:
     def look(bench: Bench) -> Finding:
         bench.measure("strategies.no_such_module")

@@ -26,7 +26,7 @@ from tests.strategies.support.hf_models import (
     planned,
 )
 from tests.strategies.support.pool import Pool
-from tests.strategies.support.training_runs import HARDWARE, make_run_plan, make_spec
+from tests.strategies.support.training_runs import HARDWARE, Run, make_run_plan, make_spec
 
 pytestmark = pytest.mark.gloo
 
@@ -212,26 +212,29 @@ def chats(folder: Path) -> dict[str, str]:
     return {"dataset_path": str(path), "dataset_format": "jsonl"}
 
 
-def test_a_chat_model_is_tuned_packed_and_on_two_ranks_alike(
+def tune(tuned: Path, pool: Pool, folder: Path, *, ranks: int = 1, **changes: Any) -> Run:
+    """Train the checkpoint on packed conversations."""
+    fields: dict[str, Any] = {**chats(folder), "prompt": "what is", "sample_bytes": 4}
+    run_plan = planned(
+        tuned,
+        ranks=ranks,
+        fields=fields,
+        data__tokenizer="huggingface",
+        data__vocabulary_size=288,
+        data__sequence_length=48,
+        data__packing=True,
+        data__held_out=0.1,
+        training__global_batch_size=4,
+        precision="float64",
+        **changes,
+    )
+    return pool.train(run_plan, folder / f"{ranks}-ranks")
+
+
+def test_a_chat_model_is_tuned_and_saved_with_its_tokenizer(
     tuned: Path, pool: Pool, tmp_path: Path
 ) -> None:
-    changes = {
-        "data__tokenizer": "huggingface",
-        "data__vocabulary_size": 288,
-        "data__sequence_length": 48,
-        "data__packing": True,
-        "data__held_out": 0.1,
-        "training__global_batch_size": 4,
-        "precision": "float64",
-    }
-    fields: dict[str, Any] = {**chats(tmp_path), "prompt": "what is", "sample_bytes": 4}
-    one = pool.train(planned(tuned, fields=fields, **changes), tmp_path / "one")
-    two = pool.train(
-        planned(tuned, ranks=2, fields=fields, parallelism__strategy="tensor", **changes),
-        tmp_path / "two",
-    )
-    assert two.series("loss") == pytest.approx(one.series("loss"), rel=1e-13)
-    assert two.series("eval_loss") == pytest.approx(one.series("eval_loss"), rel=1e-13)
+    one = tune(tuned, pool, tmp_path)
     assert one.result.sample is not None
     assert one.result.sample.startswith("what is")
     folder = one.directory.artifacts
@@ -241,6 +244,14 @@ def test_a_chat_model_is_tuned_packed_and_on_two_ranks_alike(
     )
     written = AutoModelForCausalLM.from_pretrained(folder).generate(**asked, max_new_tokens=2)
     assert written.shape[1] == asked["input_ids"].shape[1] + 2
+
+
+@pytest.mark.slow  # test_pretrained.py has two ranks follow one, test_matrix.py when packed
+def test_two_ranks_tune_a_chat_model_alike(tuned: Path, pool: Pool, tmp_path: Path) -> None:
+    one = tune(tuned, pool, tmp_path)
+    two = tune(tuned, pool, tmp_path, ranks=2, parallelism__strategy="tensor")
+    assert two.series("loss") == pytest.approx(one.series("loss"), rel=1e-13)
+    assert two.series("eval_loss") == pytest.approx(one.series("eval_loss"), rel=1e-13)
 
 
 def test_a_plain_text_is_tokenised_as_a_whole(tuned: Path, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def both(folder: Path, cache: Path, **changes: Any) -> tuple[Corpus, Corpus]:
     return whole, indexed
 
 
+@pytest.mark.usefixtures("counted_here")
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("tokenizer", ["bytes", "characters"])
 @pytest.mark.parametrize("kind", ["texts", "prompts", "both"])
@@ -98,6 +99,7 @@ def test_every_window_is_that_of_the_whole(
     assert np.array_equal(one.num_labels(starts, lengths), other.num_labels(starts, lengths))
 
 
+@pytest.mark.usefixtures("counted_here")
 def test_an_index_has_no_tokens_but_those_of_long_documents(tmp_path: Path) -> None:
     folder = sharded(tmp_path / "shards", texts(300), [0, 100, 300])
     path = folder / "00000.jsonl"
@@ -128,6 +130,7 @@ def plans(folder: Path, **changes: Any) -> tuple[RunPlan, RunPlan]:
     return whole, whole.model_copy(update={"whole_tokens_gib": 0.0})
 
 
+@pytest.mark.usefixtures("counted_here")
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_batch_of_two_passes_is_that_of_the_whole(
@@ -163,7 +166,7 @@ def test_a_rank_that_has_counted_nothing_waits_for_the_one_that_has(
 
 
 @pytest.mark.gloo
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_curve_is_that_of_the_whole_and_so_is_a_resumed_one(
     pool: Pool, tmp_path: Path, ranks: int
 ) -> None:
@@ -183,7 +186,12 @@ def test_the_curve_is_that_of_the_whole_and_so_is_a_resumed_one(
     assert pool.train(resumed, tmp_path / "resumed").series("loss") == curve[8:]
 
 
-def test_a_checkpoints_tokenizer_gives_the_same_tokens(tmp_path: Path) -> None:
+@pytest.mark.parametrize("counted", ["here", pytest.param("by processes", marks=pytest.mark.slow)])
+def test_a_checkpoints_tokenizer_gives_the_same_tokens(
+    tmp_path: Path, request: pytest.FixtureRequest, counted: str
+) -> None:
+    if counted == "here":
+        request.getfixturevalue("counted_here")
     checkpoint = tmp_path / "model"
     checkpoint.mkdir()
     make_tokenizer(checkpoint)
@@ -251,6 +259,7 @@ def test_a_killed_count_goes_on_with_the_shards_that_are_left(
     assert np.array_equal(np.fromfile(aside / "ends", np.int64), whole.ends)
 
 
+@pytest.mark.usefixtures("counted_here")
 def test_a_file_that_changes_under_a_run_ends_it(tmp_path: Path) -> None:
     folder = sharded(tmp_path / "shards", [{"text": "abcdef"}] * 30, [0, 30])
     _, indexed = both(folder, tmp_path)
@@ -261,6 +270,7 @@ def test_a_file_that_changes_under_a_run_ends_it(tmp_path: Path) -> None:
         indexed.tokens[np.array([12])]
 
 
+@pytest.mark.usefixtures("counted_here")
 def test_parts_of_a_large_file_are_counted_as_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +292,7 @@ def test_parts_of_a_large_file_are_counted_as_the_file(
             open_corpus(folder, "jsonl", spec(), tmp_path, whole_bytes=0)
 
 
+@pytest.mark.usefixtures("counted_here")
 def test_a_corpus_may_have_thousands_of_files(tmp_path: Path) -> None:
     folder = tmp_path / ("a folder with a long name " * 6)
     sharded(folder, texts(1200), range(1201))
@@ -290,6 +301,7 @@ def test_a_corpus_may_have_thousands_of_files(tmp_path: Path) -> None:
     assert np.array_equal(whole.tokens[chosen], indexed.tokens[chosen])
 
 
+@pytest.mark.usefixtures("counted_here")
 def test_an_index_in_use_is_not_deleted(tmp_path: Path) -> None:
     def opened(number: int) -> Corpus:
         folder = tmp_path / f"shards {number}"

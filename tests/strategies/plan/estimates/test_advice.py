@@ -36,7 +36,16 @@ def on(spec: TrainSpec, ranks: int, node_class: str = "a100-80gb", nodes: int = 
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
-@pytest.mark.parametrize("model", ["openllama-3b", "llama-2-7b", "llama-3-8b", "llama-2-70b"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "llama-3-8b",
+        *(
+            pytest.param(model, marks=pytest.mark.slow)
+            for model in ("openllama-3b", "llama-2-7b", "llama-2-70b")
+        ),
+    ],
+)
 def test_an_advised_change_does_what_is_said(model: str, ranks: int) -> None:
     spec = asking_for(model, parallelism={"strategy": "ddp" if ranks > 1 else "single"})
     found = on(spec, ranks, "l40s-48gb")

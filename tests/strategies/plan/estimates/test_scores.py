@@ -1,6 +1,7 @@
 """Scores and masks of attention: the plan beside what torch keeps, and which of its terms bind."""
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +34,15 @@ NONE, SELECTIVE, FULL = ActivationCheckpointing
 MATH, FUSED = SDPBackend.MATH, SDPBackend.FLASH_ATTENTION  # on a CPU flash takes masks
 A100 = known_node("a100-80gb", gpus=1)
 GROUPED = {"name": "llama", "width": 64, "heads": 4, "kv_heads": 2}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _only_new_garbage() -> Iterator[None]:
+    """To look for garbage among all objects of other tests takes seconds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

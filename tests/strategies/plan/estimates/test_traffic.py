@@ -40,7 +40,7 @@ def sent(found: Plan) -> dict[str, Traffic]:
         pytest.param(
             {"strategy": "ddp", "gradient_compression": "bfloat16"}, "none", marks=ALSO_FAKE
         ),
-        ({"strategy": "fsdp"}, "full"),
+        pytest.param({"strategy": "fsdp"}, "full", marks=ALSO_FAKE),
         ({"strategy": "zero2"}, "none"),
         pytest.param({"strategy": "tensor"}, "full", marks=ALSO_FAKE),
         pytest.param({"strategy": "tensor", "sequence_parallel": True}, "full", marks=ALSO_FAKE),

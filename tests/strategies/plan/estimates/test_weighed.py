@@ -59,26 +59,26 @@ def two(name: str, parallelism: Options, **changes: Any) -> Case:
 IN_FOUR = {"training__gradient_accumulation_steps": 4}
 
 
-def by_weights(optimizer: str, momentum: float = 0.9) -> Case:
+def by_weights(optimizer: str, momentum: float = 0.9, width: int = 512) -> Case:
     """Return a run whose states and update take nearly all memory."""
-    name = f"llama of width 512, {optimizer}{'' if momentum else ' without momentum'}"
-    return one(name, WIDE, training__optimizer=optimizer, training__beta1=momentum, **FEW)
+    name = f"llama of width {width}, {optimizer}{'' if momentum else ' without momentum'}"
+    model = {**LLAMA, "width": width}
+    return one(name, model, training__optimizer=optimizer, training__beta1=momentum, **FEW)
 
 
 QUICK = [
-    one("gpt", GPT),
-    one("llama, bfloat16", LLAMA, precision="bfloat16"),
     two("ddp", {"strategy": "ddp"}),
     two("fsdp, bfloat16, 4 micro-batches", {"strategy": "fsdp"}, precision="bfloat16", **IN_FOUR),
-    one("llama, 32,768 words, bfloat16", SMALL, precision="bfloat16", **WORDS),
     two("zero3", {"strategy": "zero3"}),
-    two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, 1F1B", {"strategy": "pipeline"}),
     two("context, ring", {"strategy": "context"}),
-    by_weights("lamb"),
+    by_weights("lamb", width=256),
 ]
 LONG = [
+    one("gpt", GPT),
     one("llama", LLAMA),
+    one("llama, bfloat16", LLAMA, precision="bfloat16"),
+    one("llama, 32,768 words, bfloat16", SMALL, precision="bfloat16", **WORDS),
     one("gpt, full checkpointing", GPT, activation_checkpointing="full"),
     two("fsdp", {"strategy": "fsdp"}),
     by_weights("sgd"),
@@ -207,6 +207,7 @@ LONG = [
     two("zero1", {"strategy": "zero1"}),
     two("zero2", {"strategy": "zero2"}),
     two("tensor", {"strategy": "tensor"}),
+    two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, GPipe", {"strategy": "pipeline", "pipeline_schedule": "GPipe"}),
     two("pipeline, interleaved", {"strategy": "pipeline", "pipeline_schedule": "Interleaved1F1B"}),
     two("pipeline, ZBV", {"strategy": "pipeline", "pipeline_schedule": "ZBVZeroBubble"}),
@@ -217,7 +218,7 @@ LONG = [
     one("gpt, QLoRA", GPT, adapter={**LORA, "base": "nf4"}),
     one("gpt, int8 base", GPT, adapter={**LORA, "base": "int8"}),
     one("gpt, AdamW in 8 bits", GPT, training__optimizer="adamw_8bit"),
-    *(by_weights(name) for name in ("adamw", "adamw_8bit", "lars")),
+    *(by_weights(name) for name in ("adamw", "adamw_8bit", "lars", "lamb")),
     *(by_weights(name, momentum=0.0) for name in ("sgd", "lars")),
     one("gpt, loss in 4 parts", GPT, tiling__loss_parts=4),
     one("cnn", CNN, **DIGITS),

@@ -41,11 +41,17 @@ class Case(NamedTuple):
 
 
 QUICK = [
-    Case("8B, fsdp, full checkpointing", OF_8B, 2, FULL),
-    Case("8B, fsdp, full checkpointing", OF_8B, 8, FULL),
     Case("8B, fsdp, float32", OF_8B, 8, {**FSDP, "precision": "float32"}),
+    Case(
+        "8B, tensor, sequence parallel, float32",
+        {**OF_8B, "kv_heads": 8},
+        8,
+        {"parallelism": {"strategy": "tensor", "sequence_parallel": True}, "precision": "float32"},
+    ),
 ]
 LONG = [
+    Case("8B, fsdp, full checkpointing", OF_8B, 2, FULL),
+    Case("8B, fsdp, full checkpointing", OF_8B, 8, FULL),
     Case("8B, fsdp", OF_8B, 8, FSDP),
     Case(
         "8B, fsdp, full checkpointing, 4 micro-batches",

@@ -164,7 +164,7 @@ def test_the_type_is_read_from_the_headers_of_the_files(
     "parallelism",
     [
         {"strategy": "fsdp"},
-        {"strategy": "tensor", "sequence_parallel": True},
+        pytest.param({"strategy": "tensor", "sequence_parallel": True}, marks=pytest.mark.slow),
         pytest.param({"strategy": "tensor"}, marks=pytest.mark.slow),
         pytest.param({"strategy": "pipeline"}, marks=pytest.mark.slow),
     ],

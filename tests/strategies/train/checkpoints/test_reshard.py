@@ -1,4 +1,8 @@
-"""A run goes on at another layout, and its curve does not show where."""
+"""A run goes on at another layout, and its curve does not show where.
+
+Slow: shorter routes are in test_zero.py, test_large_batch.py, test_delayed_gradients.py and
+test_image_training.py, and test_adapters.py kills a rank.
+"""
 
 import random
 from dataclasses import replace
@@ -15,7 +19,7 @@ from tests.strategies.support.layouts import Split, Variant
 from tests.strategies.support.matrix import MATRIX
 from tests.strategies.support.training_runs import Run, WarmRanks, make_run_plan
 
-pytestmark = pytest.mark.gloo
+pytestmark = [pytest.mark.gloo, pytest.mark.slow]
 
 GPT = Variant(ModelName.GPT)
 LLAMA = Variant(ModelName.LLAMA, tied=True, packed=True)
@@ -78,7 +82,6 @@ def test_a_run_goes_on_where_another_layout_stopped(
     travel(route, model, bench, tmp_path / "run", precision)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("model", "part"), list(product((GPT, LLAMA), range(TOURS))), ids=str)
 def test_a_run_may_change_its_layout_at_every_step(
@@ -90,9 +93,7 @@ def test_a_run_may_change_its_layout_at_every_step(
     travel(route, model, bench, tmp_path / "run", Precision.FLOAT64)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))]
-)
+@pytest.mark.parametrize("seed", range(20))
 def test_a_killed_run_goes_on_at_another_layout(
     seed: int, bench: Bench, warm: WarmRanks, tmp_path: Path
 ) -> None:

@@ -142,7 +142,9 @@ def test_the_plan_does_not_promise_one_ranks_curve(sampling: str) -> None:
 
 
 @pytest.mark.gloo
-@pytest.mark.parametrize("sampling", ["partitioned", "independent"])
+@pytest.mark.parametrize(
+    "sampling", ["partitioned", pytest.param("independent", marks=pytest.mark.slow)]
+)
 def test_curves_differ_from_the_global_order_and_resume_continues_them(
     sampling: str, pool: Pool, ragged: dict[str, Any], tmp_path: Path
 ) -> None:

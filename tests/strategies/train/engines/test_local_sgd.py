@@ -38,6 +38,7 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
 
 @pytest.mark.gloo
 class TestOnRanks:
+    @pytest.mark.slow  # the loop written out averages alike
     def test_an_average_after_every_step_of_sgd_is_the_synchronous_update(
         self, pool: Pool, ragged: Options, tmp_path: Path
     ) -> None:
@@ -58,7 +59,7 @@ class TestOnRanks:
         assert found.eval_loss <= band.eval_loss
         assert found.grad_norm > 1e-2  # the mean of the ranks' norms, not the norm of their mean
 
-    @pytest.mark.parametrize("every", [1, 3])
+    @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 3])
     def test_it_is_what_the_loop_written_out_does(
         self, every: int, pool: Pool, ragged: Options, tmp_path: Path
     ) -> None:
@@ -110,6 +111,7 @@ class TestOnRanks:
         lines = [line for line in run.lines if "skipped_steps" in line]
         assert lines[2]["skipped_steps"] == lines[1]["skipped_steps"] + 1
 
+    @pytest.mark.slow
     def test_rare_averages_take_another_curve(
         self, pool: Pool, ragged: Options, tmp_path: Path
     ) -> None:

@@ -8,31 +8,54 @@ from tests.strategies.support.training_runs import WarmRanks
 
 pytestmark = pytest.mark.gloo
 
+# Most of the time goes into first weights, by the layer; only a pipeline needs two of them.
+ONE_LAYER = {
+    "model": {"name": "llama", "layers": 1, "width": 64, "heads": 4, "kv_heads": 2},
+}
+
 
 def started(warm: WarmRanks, case: str, changes: list[dict[str, Any]]) -> None:
     ranks = warm.start(case, ranks=1, file="two_devices.py", changes=changes)
     assert ranks.wait() == [0], warm.said()
 
 
-def test_optimizers_and_local_sgd_step_skip_and_load_on_a_device(warm: WarmRanks) -> None:
+LOCAL_SGD = {"parallelism__strategy": "local_sgd", "parallelism__average_every_steps": 1}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"training__optimizer": "sgd"}, {"training__optimizer": "lars"}, LOCAL_SGD],
+        pytest.param(
+            [{"training__optimizer": "adamw"}, {"precision": "pure_bfloat16"}],
+            marks=pytest.mark.slow,  # local SGD and FSDP update by AdamW, too
+        ),
+    ],
+    ids=["each-once", "the-others"],
+)
+def test_optimizers_and_local_sgd_step_skip_and_load_on_a_device(
+    changes: list[dict[str, Any]], warm: WarmRanks
+) -> None:
     """Not lamb and delayed gradients, which read a number of the host that fake tensors lack."""
-    optimizers = [{"training__optimizer": name} for name in ("adamw", "sgd", "lars")]
-    others: list[dict[str, Any]] = [
-        {"precision": "pure_bfloat16"},
-        {"parallelism__strategy": "local_sgd", "parallelism__average_every_steps": 1},
-    ]
-    started(warm, "whole_steps", optimizers + others)
+    started(warm, "whole_steps", [each | ONE_LAYER for each in changes])
 
 
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [("ddp", "float32"), ("fsdp", "pure_bfloat16")],
+        pytest.param([("ddp", "pure_bfloat16"), ("fsdp", "float32")], marks=pytest.mark.slow),
+    ],
+    ids=["each-once", "the-others"],
+)
 def test_ranks_that_share_gradients_or_weights_step_skip_and_load_on_a_device(
-    warm: WarmRanks,
+    cases: list[tuple[str, str]], warm: WarmRanks
 ) -> None:
     """DistributedDataParallel without its reducer, FSDP with streams that do nothing: neither can
     run on fake tensors."""
-    changes: list[dict[str, Any]] = [
-        {"parallelism__strategy": strategy, "precision": precision}
-        for strategy in ("ddp", "fsdp")
-        for precision in ("float32", "pure_bfloat16")
+    changes = [
+        {"parallelism__strategy": strategy, "precision": precision} | ONE_LAYER
+        for strategy, precision in cases
     ]
     started(warm, "steps_of_many", changes)
 
@@ -40,8 +63,8 @@ def test_ranks_that_share_gradients_or_weights_step_skip_and_load_on_a_device(
 def test_ranks_that_share_a_model_step_skip_and_load_on_a_device(warm: WarmRanks) -> None:
     """Pipeline without the vote on its shapes, which is one of numbers."""
     changes: list[dict[str, Any]] = [
-        {"parallelism__strategy": "tensor"},
-        {"parallelism__strategy": "context"},
+        {"parallelism__strategy": "tensor"} | ONE_LAYER,
+        {"parallelism__strategy": "context"} | ONE_LAYER,
         {
             "parallelism__strategy": "pipeline",
             "training__global_batch_size": 4,

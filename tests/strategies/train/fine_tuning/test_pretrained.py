@@ -242,9 +242,16 @@ def alone(
 @pytest.mark.parametrize(
     ("kind", "layout"),
     [
-        *(("qwen2", layout) for layout in LAYOUTS),
-        *(("qwen3", layout) for layout in ("fsdp", "tensor")),
+        *(("qwen2", layout) for layout in ("tensor", "zero3")),
+        ("qwen3", "tensor"),
         ("llama3-tied", "pipeline"),
+        *(
+            pytest.param(kind, layout, marks=pytest.mark.slow)
+            for kind, layout in (
+                *(("qwen2", layout) for layout in ("fsdp", "context", "pipeline")),
+                ("qwen3", "fsdp"),
+            )
+        ),
     ],
 )
 def test_two_ranks_follow_the_curve_of_one(

@@ -103,10 +103,12 @@ class TestOnRanks:
     @pytest.mark.parametrize(
         "name",
         [
-            "replicate2",
-            "shard2",
             "pipeline2-1F1B",
-            pytest.param("replicate2-shard2", marks=pytest.mark.slow),
+            # Two ranks that replicate or shard take a part in the next test, too.
+            *(
+                pytest.param(name, marks=pytest.mark.slow)
+                for name in ("replicate2", "shard2", "replicate2-shard2")
+            ),
         ],
     )
     def test_every_layout_is_late_by_the_same_steps(self, name: str, bench: Bench) -> None:
@@ -132,7 +134,8 @@ class TestOnRanks:
     def test_a_checkpoint_of_another_delay_is_refused(
         self, warm: WarmRanks, ragged: Options, tmp_path: Path
     ) -> None:
-        warm.train(make_run_plan(spec_of(1), **ragged), tmp_path / "run")
+        spec = spec_of(1, training__steps=2, training__warmup_steps=1)
+        warm.train(make_run_plan(spec, **ragged), tmp_path / "run")
         run_plan = make_run_plan(spec_of(2, training__steps=9), **ragged)
         _, started = warm.start_training(run_plan, tmp_path / "run")
         assert started.wait() == [ExitCode.BAD_CHECKPOINT]

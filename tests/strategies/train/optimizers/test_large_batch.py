@@ -131,6 +131,7 @@ def run_spec(optimizer: str, **changes: Any) -> Any:
     )
 
 
+@pytest.mark.slow  # two of the layouts follow it in the next test, too
 @pytest.mark.gloo
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_layout_follows_the_curve_of_one_rank(

@@ -30,6 +30,10 @@ CASES = [
 ]
 
 
+# In one xdist worker: the interpreter takes ten seconds, and each worker would start its own.
+in_one_worker = pytest.mark.xdist_group("interpreted")
+
+
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, str | None]:
     """What became of each case of interpreted.py."""
@@ -45,11 +49,13 @@ def interpreted() -> dict[str, str | None]:
     return found
 
 
+@in_one_worker
 @pytest.mark.parametrize("case", CASES)
 def test_interpreted(case: str, interpreted: dict[str, str | None]) -> None:
     assert interpreted[case] is None, interpreted[case]
 
 
+@in_one_worker
 def test_every_case_is_asked_for(interpreted: dict[str, str | None]) -> None:
     assert list(interpreted) == CASES
 

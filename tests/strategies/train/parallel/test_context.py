@@ -280,8 +280,8 @@ def packed(parallelism: dict[str, Any]) -> TrainSpec:
     ("ranks", "parallelism"),
     [
         pytest.param(2, context(2), id="ring"),
-        pytest.param(2, context(2, 2), id="ulysses"),
-        pytest.param(4, context(4, 2), id="both"),
+        pytest.param(2, context(2, 2), id="ulysses", marks=pytest.mark.slow),
+        pytest.param(4, context(4, 2), id="both", marks=pytest.mark.slow),
         pytest.param(
             4,
             context(2, data_parallel_replicate_degree=2),

@@ -70,7 +70,7 @@ class TestOnRanks:
         ("name", "changes", "variant"),
         [
             ("single", PARTS, Variant(ModelName.LLAMA, tied=True, packed=True)),
-            ("replicate2", PARTS, Variant(accumulation=4)),
+            pytest.param("replicate2", PARTS, Variant(accumulation=4), marks=pytest.mark.slow),
             ("context2", PARTS, Variant()),
             ("shard2", PARTS | MATRICES, Variant(ModelName.LLAMA, tied=True, checkpointing=FULL)),
             pytest.param(
@@ -108,6 +108,7 @@ class TestOnRanks:
             )
             assert started.wait() == codes, warm.said()
 
+    @pytest.mark.slow
     def test_a_run_goes_on_without_tiles_and_with_them_again(
         self, pool: Pool, ragged: Options, tmp_path: Path
     ) -> None:

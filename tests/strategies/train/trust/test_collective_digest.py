@@ -132,6 +132,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.gloo
 def test_a_rank_that_fails_when_the_store_is_gone_tells_its_own_error_alone() -> None:
     keeper = subprocess.Popen(
@@ -237,6 +238,7 @@ def test_a_stopped_rank_that_keeps_the_list_is_named(
     assert warm.error(1)["digest"]["missing"] == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.gloo
 def test_a_rank_that_takes_another_collective_is_named_with_both(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path

@@ -90,6 +90,7 @@ class TestASickRank:
             assert "never entered broadcast (float32, 16 KiB); it entered" in report.missing.why
             assert "reduce_scatter (mean, bfloat16, 16 KiB) last" in report.missing.why
 
+    @pytest.mark.slow
     def test_that_dies_in_a_collective_is_named(self, warm: WarmRanks, tmp_path: Path) -> None:
         codes, found = examined(warm, tmp_path, "dies_inside", ranks=2)
         assert codes == [Verdict.RANKS_MISSING, KILLED], warm.said()
