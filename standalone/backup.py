@@ -36,7 +36,7 @@ from core.tables.files import StoredFile
 from core.tables.scripts import Secret
 from standalone.backup_keys import KEYS, back_up_keys, restore_keys, unopened, verify_keys
 from standalone.dump import TableDump, count_on, dump_table, load_table, tables_of
-from strategies.plan.run_directory import fsync_directory, sha256_of, write_atomically
+from strategies.plan.durable_files import fsync_directory, sha256_of, write_atomically
 from strategies.plan.words import counted
 
 MANIFEST = "manifest.json"

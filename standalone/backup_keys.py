@@ -6,7 +6,7 @@ from pathlib import Path
 
 from api.scripts.secret_box import SecretBox
 from core.base.errors import Unavailable
-from strategies.plan.run_directory import sha256_of
+from strategies.plan.durable_files import sha256_of
 from strategies.plan.words import counted
 
 KEYS = "secrets.key"

@@ -102,11 +102,3 @@ class DataDirectory:
     def running_address(self) -> str:
         """Return the address that the running platform wrote down, or an empty string."""
         return self.address.read_text().strip() if self.address.exists() else ""
-
-    def write_private(self, path: Path, text: str) -> None:
-        """Write a file that only its owner may read, all at once."""
-        aside = path.with_name(f".{path.name}.new")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        aside.replace(path)

@@ -34,6 +34,7 @@ from standalone.processes import (
     listen,
     torch_lacks_cuda,
 )
+from strategies.plan.durable_files import PRIVATE, write_atomically
 from strategies.plan.words import counted
 
 LOCAL_NODE = "this-machine"
@@ -61,7 +62,7 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     gc.freeze()  # a collection would write to every object, and a fork no longer share its page
     try:
         processes.start(_enrolment(data))
-        data.write_private(data.address, processes.url)
+        write_atomically(data.address, processes.url.encode(), mode=PRIVATE)
         if port is None and listener.getsockname()[1] != FIRST_PORT:
             say(f"Port {FIRST_PORT} is in use; using {listener.getsockname()[1]}.")
         _greet(data, processes, say)

@@ -13,7 +13,8 @@ from core.spec.script import Script
 from core.spec.workbench import Workbench
 from core.states import INFRASTRUCTURE, Outcome
 from core.wire.messages import Gpu, InputFiles, Order, PackagesAhead, StopOrder, Unread
-from strategies.plan.run_directory import Result, json_bytes, write_atomically
+from strategies.plan.durable_files import json_bytes, write_atomically
+from strategies.plan.run_directory import Result
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
 from worker.api_client import ApiClient

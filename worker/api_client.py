@@ -35,7 +35,7 @@ from core.wire.messages import (
     SnapshotAck,
     SnapshotReport,
 )
-from strategies.plan.run_directory import fsync_directory, sha256_of
+from strategies.plan.durable_files import fsync_directory, sha256_of
 from strategies.plan.trust.proof import Proof
 
 TIMEOUT = httpx2.Timeout(15.0, connect=3.0)

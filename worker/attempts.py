@@ -22,12 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from core.spec.spec import Launcher
 from core.states import Outcome
 from core.wire.messages import ExitRecord, HostUse, Order, Rendezvous, Request
-from strategies.plan.run_directory import (
-    RunDirectory,
-    fsync_directory,
-    json_bytes,
-    write_atomically,
-)
+from strategies.plan.durable_files import fsync_directory, json_bytes, write_atomically
+from strategies.plan.run_directory import RunDirectory
 
 FOLDER_NAME = re.compile(r"^([A-Za-z0-9_-]{1,80})\.(\d{1,9})$")
 WIPED = "wiped.json"

@@ -1,14 +1,12 @@
 """Identity of this node: enrolled once with a single-use token, stored in identity.json."""
 
-import os
 import threading
-from pathlib import Path
 
 import structlog
 from pydantic import BaseModel, ConfigDict
 
 from core.wire.messages import Enrolment, Inventory
-from strategies.plan.run_directory import fsync_directory, json_bytes
+from strategies.plan.durable_files import PRIVATE, json_bytes, write_atomically
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import NodeFolder, read_model
 
@@ -56,7 +54,7 @@ def identify(
             "--enrol TOKEN or TRAINYARD_ENROL_TOKEN."
         )
     identity = _enrol(client, Enrolment(token=token, inventory=inventory), stop)
-    _write_private(folder.identity, json_bytes(identity))
+    write_atomically(folder.identity, json_bytes(identity), mode=PRIVATE)
     log.info("enrolled", node=identity.name, node_id=identity.node_id)
     return identity
 
@@ -80,14 +78,3 @@ def _enrol(client: ApiClient, enrolment: Enrolment, stop: threading.Event) -> Id
             node_id=enrolled.node_id, name=enrolled.name, node_token=enrolled.node_token
         )
     raise NotEnrolled("The worker was stopped before the API could be reached.")
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    fsync_directory(path.parent)

@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, NotFound
 from core.tables.files import StoredFile
-from strategies.plan.run_directory import fsync_directory
+from strategies.plan.durable_files import fsync_directory
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -1,6 +1,5 @@
 """First start, while there are no users: a single-use link that makes the first administrator."""
 
-import os
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +13,7 @@ from core.database.database import Database
 from core.process.claims import claim
 from core.tables.kinds import LinkKind
 from core.tables.people import Link, User
+from strategies.plan.durable_files import PRIVATE, write_atomically
 
 LIFETIME = timedelta(hours=1)
 
@@ -40,19 +40,10 @@ def ensure_link(database: Database, *, url: str, path: Path) -> str | None:
         session.execute(delete(Link).where(Link.kind == LinkKind.FIRST_START))
         _, secret = issue_link(session, kind=LinkKind.FIRST_START, now=now, lifetime=LIFETIME)
         link = f"{url}/first-start?secret={secret}"
-        _write_private(path, f"{link}\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, f"{link}\n".encode(), mode=PRIVATE)
     return link
 
 
 def _secret_of(link: str) -> str:
     return "".join(parse_qs(urlsplit(link).query).get("secret", []))
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Replace `path` such that nobody else can read it at any moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    os.replace(aside, path)

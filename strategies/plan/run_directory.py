@@ -5,10 +5,7 @@ checkpoints/, artifacts/, logs/ and exit.json come out. Every replacement is ato
 """
 
 import contextlib
-import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -18,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from strategies.plan.built_in.datasets import DatasetFormat
+from strategies.plan.durable_files import json_bytes, sha256_of, write_atomically
 from strategies.plan.estimates.memory import MemoryPhase
 from strategies.plan.layout import Layout
 from strategies.plan.planner import Plan
@@ -292,31 +290,6 @@ def write_control(path: Path, action: Action) -> Control:
     return control
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`; after a crash it is either the old file or the new one."""
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
-    fsync_directory(path.parent)
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def checkpoint_name(step: int) -> str:
     """Return a name such as `step-000200`."""
     return f"step-{step:06d}"
@@ -436,14 +409,3 @@ def write_manifest(
     )
     write_atomically(checkpoint / manifest_name(node), json_bytes(manifest))
     return manifest
-
-
-def sha256_of(path: Path) -> str:
-    """Return the hash of a file, in lower-case hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def json_bytes(model: BaseModel) -> bytes:
-    """Return a model as indented JSON, for files that people open."""
-    return (model.model_dump_json(indent=2) + "\n").encode()

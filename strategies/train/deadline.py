@@ -18,7 +18,8 @@ from typing import NoReturn
 
 from torch.distributed import DistError
 
-from strategies.plan.run_directory import ExitCode, RunDirectory, write_atomically
+from strategies.plan.durable_files import write_atomically
+from strategies.plan.run_directory import ExitCode, RunDirectory
 from strategies.train.failures import report
 from strategies.train.mesh import SAVING, Mesh
 from strategies.train.trust.collective_digest import Digest, Inquiry, in_time

@@ -8,8 +8,9 @@ import time
 import traceback
 from pathlib import Path
 
+from strategies.plan.durable_files import write_atomically
 from strategies.plan.faults import Cause, cause_of
-from strategies.plan.run_directory import BadCheckpoint, ExitCode, NotEquipped, write_atomically
+from strategies.plan.run_directory import BadCheckpoint, ExitCode, NotEquipped
 from strategies.train.data.batches import BadData
 from strategies.train.guards import Diverged
 from strategies.train.trust.collective_digest import Digest

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strategies.plan.data.tokens import Tokenizer
 from strategies.plan.data.windows import TokenWindows
+from strategies.plan.durable_files import fsync_directory, json_bytes, write_atomically
 from strategies.plan.run_directory import (
     ADAPTER_WEIGHTS,
     SAMPLE,
@@ -20,9 +21,6 @@ from strategies.plan.run_directory import (
     Result,
     RunDirectory,
     RunPlan,
-    fsync_directory,
-    json_bytes,
-    write_atomically,
 )
 from strategies.plan.spec import ModelName, TrainSpec
 from strategies.train.checkpoints.checkpoint import read_weights

@@ -14,13 +14,8 @@ from typing import NoReturn
 import torch
 
 from strategies.plan.catalog import MODELS
-from strategies.plan.run_directory import (
-    ExitCode,
-    RunDirectory,
-    RunPlan,
-    json_bytes,
-    write_atomically,
-)
+from strategies.plan.durable_files import json_bytes, write_atomically
+from strategies.plan.run_directory import ExitCode, RunDirectory, RunPlan
 from strategies.plan.trust.preflight_report import Report
 from strategies.train.control import ControlWatch
 from strategies.train.data.batches import open_windows

@@ -76,7 +76,7 @@ def test_a_data_directory_is_held_by_one_platform_at_a_time(tmp_path: Path) -> N
     data = DataDirectory(tmp_path)
     data.create()
     held = data.lock()
-    data.write_private(data.address, "http://127.0.0.1:8471")
+    data.address.write_text("http://127.0.0.1:8471")
     with pytest.raises(AlreadyRunning, match=r"http://127\.0\.0\.1:8471"):
         data.lock()
     os.close(held)
@@ -105,11 +105,9 @@ def test_a_data_directory_of_an_older_version_is_refused_with_the_way_out(tmp_pa
     assert "Traceback" not in up.stderr
 
 
-def test_secrets_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
+def test_a_data_directory_is_its_owners_alone(tmp_path: Path) -> None:
     data = DataDirectory(tmp_path / "data")
     data.create()
-    data.write_private(data.first_start, "secret")
-    assert data.first_start.stat().st_mode & 0o777 == 0o600
     assert data.path.stat().st_mode & 0o777 == 0o700
 
 

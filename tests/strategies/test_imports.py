@@ -40,6 +40,7 @@ TORCH_FREE = [
     "plan.estimates.timeline",
     "plan.estimates.traffic",
     "plan.rules",
+    "plan.durable_files",
     "plan.run_directory",
     "plan.shapes",
     "plan.spec",

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.run_directory import (
     Action,
     Control,
@@ -25,9 +26,7 @@ from strategies.plan.run_directory import (
     RunDirectory,
     checkpoint_name,
     finished_checkpoints,
-    json_bytes,
     read_control,
-    write_atomically,
     write_manifest,
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strategies.plan.run_directory import json_bytes
+from strategies.plan.durable_files import json_bytes
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.api_client import ApiClient

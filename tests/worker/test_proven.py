@@ -6,7 +6,8 @@ import pytest
 
 from core.spec.spec import Launcher
 from core.states import INFRASTRUCTURE, Outcome
-from strategies.plan.run_directory import RunPlan, json_bytes
+from strategies.plan.durable_files import json_bytes
+from strategies.plan.run_directory import RunPlan
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
 from worker.attempts import Attempt, NodeFolder, StartFile

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.plan.run_directory import json_bytes, write_atomically
+from strategies.plan.durable_files import json_bytes, write_atomically
 from worker.attempts import read_model
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.gpus import known_gpu
 from strategies.plan.hardware import GpuSpeeds
-from strategies.plan.run_directory import json_bytes, write_atomically
 from worker.attempts import read_model
 from worker.gpus.torch_process import ask
 

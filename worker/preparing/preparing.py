@@ -16,16 +16,14 @@ from core.spec.workbench import Workbench
 from core.states import Outcome
 from core.wire.messages import FileRef, Order, Resume, Secrets
 from strategies.plan.built_in.datasets import prepare
+from strategies.plan.durable_files import json_bytes, sha256_of, write_atomically
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import (
     BadCheckpoint,
     MixedDataset,
     RunPlan,
     checkpoint_name,
-    json_bytes,
-    sha256_of,
     verify_checkpoint,
-    write_atomically,
 )
 from strategies.plan.spec import TrainSpec
 from worker.api_client import ApiClient

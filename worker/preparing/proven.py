@@ -8,8 +8,9 @@ an attempt fails through the node's fault, and ignored after the machine restart
 from pathlib import Path
 
 from core.states import INFRASTRUCTURE, Outcome
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.planner import Plan
-from strategies.plan.run_directory import RunPlan, json_bytes, write_atomically
+from strategies.plan.run_directory import RunPlan
 from worker.attempts import Attempt, NodeFolder, StateFile, read_model
 
 FILE = "proven.json"

@@ -22,9 +22,10 @@ from typing import Any, Literal
 from core.process.parent_death import die_with_parent
 from core.spec.spec import Launcher
 from core.wire.messages import ExitRecord, Inventory
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import Plan, plan
-from strategies.plan.run_directory import RunPlan, json_bytes, write_atomically
+from strategies.plan.run_directory import RunPlan
 from strategies.plan.spec import TrainSpec
 from strategies.plan.trust.certificate import Certificate, Curve
 from strategies.plan.trust.experiment import (

@@ -14,7 +14,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from strategies.plan.run_directory import write_atomically
+from strategies.plan.durable_files import write_atomically
 from worker.attempts import Attempt, StartFile
 from worker.ranks.judge import RankEvidence
 from worker.ranks.launch import (

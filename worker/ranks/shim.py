@@ -22,14 +22,8 @@ from core.base.clock import boot_s
 from core.spec.spec import Launcher as LauncherName
 from core.states import Outcome
 from core.wire.messages import ExitRecord, RankExit
-from strategies.plan.run_directory import (
-    Action,
-    RankMemory,
-    Result,
-    RunPlan,
-    json_bytes,
-    write_control,
-)
+from strategies.plan.durable_files import json_bytes
+from strategies.plan.run_directory import Action, RankMemory, Result, RunPlan, write_control
 from worker.attempts import (
     Attempt,
     DeadlinesFile,

@@ -20,7 +20,7 @@ from core.spec.script import Script, ScriptLauncher
 from core.spec.workbench import Workbench, WorkbenchKind
 from core.states import Outcome
 from core.wire.messages import HostUse, Network, Order, Secrets
-from strategies.plan.run_directory import json_bytes
+from strategies.plan.durable_files import json_bytes
 from worker.attempts import Attempt
 from worker.egress.packages import has_index, index_of_pip, proxy_for_packages
 from worker.scripts.environments import CannotBuild, Proxy, build, requirements_of

@@ -21,7 +21,8 @@ from typing import NoReturn
 
 from core.base.clock import boot_s
 from core.wire.messages import Secrets
-from strategies.plan.run_directory import Result, json_bytes, write_atomically
+from strategies.plan.durable_files import json_bytes, write_atomically
+from strategies.plan.run_directory import Result
 from worker.attempts import Attempt, NetworkFile, StartFile, read_model
 from worker.egress.launch import (
     EGRESS_PORT,

@@ -14,15 +14,13 @@ import structlog
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from core.wire.messages import ArtifactReport, CheckpointReport, FileRef, RelativePath
+from strategies.plan.durable_files import json_bytes, sha256_of, write_atomically
 from strategies.plan.run_directory import (
     BadCheckpoint,
     finished_checkpoints,
-    json_bytes,
     manifest_name,
     read_manifest,
-    sha256_of,
     verify_part,
-    write_atomically,
 )
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model

@@ -18,7 +18,7 @@ from core.process.parent_death import die_with_parent
 from core.workspaces.quota import Quota
 from core.workspaces.shared import SharedUse, shared_use
 from core.workspaces.tree import BadTree, Blob, Tree, read_tree, tree_bytes
-from strategies.plan.run_directory import write_atomically
+from strategies.plan.durable_files import write_atomically
 from worker.workspaces.packing import Known, Stat, draft, empty_folder
 from worker.workspaces.restoring import BadContent, restore
 from worker.workspaces.scanning import look_at

@@ -13,7 +13,7 @@ from typing import Literal
 
 from core.workspaces.quota import Quota
 from core.workspaces.shared import SharedUse
-from strategies.plan.run_directory import json_bytes, write_atomically
+from strategies.plan.durable_files import json_bytes, write_atomically
 from worker.attempts import Attempt, StateFile, read_model
 
 INSIDE = "/job/workspace"

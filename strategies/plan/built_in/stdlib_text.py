@@ -4,11 +4,11 @@ Real text that needs no download. Torch-free and numpy-free, so that the API and
 prepare it too.
 """
 
-import os
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
+
+from strategies.plan.durable_files import write_atomically
 
 FOLDERS = ("", "asyncio")  # about 5 MB
 LEAST_BYTES = 100_000  # fewer means a Python without its sources
@@ -22,13 +22,7 @@ def prepare(cache_dir: Path) -> Path:
         return target
     cache_dir.mkdir(parents=True, exist_ok=True)
     text = read_sources(Path(sysconfig.get_path("stdlib")))
-    descriptor, aside = tempfile.mkstemp(dir=cache_dir, prefix=f"{target.name}.")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(aside, 0o644)
-    os.replace(aside, target)
+    write_atomically(target, text)
     return target
 
 

@@ -20,17 +20,14 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from strategies.plan.durable_files import fsync_directory, json_bytes, sha256_of, write_atomically
 from strategies.plan.image_shapes import image_shape, num_classes
 from strategies.plan.run_directory import (
     BadCheckpoint,
     checkpoint_name,
     finished_checkpoints,
-    fsync_directory,
-    json_bytes,
     newest_checkpoint,
-    sha256_of,
     verify_checkpoint,
-    write_atomically,
     write_manifest,
 )
 from strategies.plan.shapes import vocabulary_size

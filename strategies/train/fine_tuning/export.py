@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from strategies.plan.data.tokens import Tokenizer
+from strategies.plan.durable_files import write_atomically
 from strategies.plan.hugging_face.hf_config import CONFIG, GENERATION_CONFIG, config_of
-from strategies.plan.run_directory import RunPlan, write_atomically
+from strategies.plan.run_directory import RunPlan
 from strategies.plan.spec import ModelName
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from safetensors.torch import save
 from torch import Tensor
 
+from strategies.plan.durable_files import write_atomically
 from strategies.plan.hugging_face.hf_names import MODULES, hf_module, is_rotated
-from strategies.plan.run_directory import ADAPTER_CONFIG, ADAPTER_WEIGHTS, write_atomically
+from strategies.plan.run_directory import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from strategies.plan.shapes import head_width
 from strategies.plan.spec import AdapterTarget, ModelName, TrainSpec
 from strategies.train.fine_tuning.pretrained import halves

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.estimates.memory import GIB
-from strategies.plan.run_directory import RunDirectory, json_bytes, write_atomically
+from strategies.plan.run_directory import RunDirectory
 from strategies.plan.trust.experiment import (
     EXPERIMENT,
     STRUCK,

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import torch
 
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.layout import Layout
 from strategies.plan.learning_rate import learning_rate
-from strategies.plan.run_directory import RunDirectory, RunPlan, json_bytes, write_atomically
+from strategies.plan.run_directory import RunDirectory, RunPlan
 from strategies.plan.spec import ParallelismSpec, Strategy
 from strategies.plan.trust.certificate import Curve, certify
 from strategies.plan.words import counted

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from strategies.plan.run_directory import json_bytes, write_atomically
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.train.engine import State
 from strategies.train.gradients import own_part
 

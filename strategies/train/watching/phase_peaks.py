@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from strategies.plan.durable_files import json_bytes
 from strategies.plan.estimates.memory import GIB, MemoryPhase
 from strategies.plan.planner import Plan
-from strategies.plan.run_directory import RankMemory, json_bytes
+from strategies.plan.run_directory import RankMemory
 from strategies.train.mesh import Mesh
 from strategies.train.watching.phases import Phase, listeners
 from strategies.train.watching.scales import WEIGHED_STEP, malloc_of_this_process

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from strategies.plan.run_directory import Result, RunDirectory, json_bytes, write_atomically
+from strategies.plan.durable_files import json_bytes, write_atomically
+from strategies.plan.run_directory import Result, RunDirectory
 from strategies.train.checkpoints.saving import SavedCheckpoint
 from strategies.train.evaluation import Scores
 from strategies.train.mesh import Mesh

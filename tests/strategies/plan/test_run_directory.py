@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.layout import Layout
 from strategies.plan.run_directory import (
     Action,
@@ -15,12 +16,10 @@ from strategies.plan.run_directory import (
     RunPlan,
     checkpoint_name,
     finished_checkpoints,
-    json_bytes,
     newest_checkpoint,
     read_control,
     read_manifest,
     verify_checkpoint,
-    write_atomically,
     write_control,
     write_manifest,
 )
@@ -85,14 +84,6 @@ def test_nonsense_in_control_json_is_an_error_to_the_reader(text: str, tmp_path:
     path.write_text(text)
     with pytest.raises(ValueError, match="Control"):
         read_control(path)
-
-
-def test_writing_atomically_leaves_nothing_aside(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    write_atomically(path, b"one")
-    write_atomically(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_a_result_with_a_loss_that_is_no_number_is_still_json() -> None:

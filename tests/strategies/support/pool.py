@@ -12,7 +12,8 @@ from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from typing import NamedTuple
 
-from strategies.plan.run_directory import RunPlan, json_bytes
+from strategies.plan.durable_files import json_bytes
+from strategies.plan.run_directory import RunPlan
 from tests.strategies.support.training_runs import Run, WarmRanks
 
 LAST_WORDS_S = 2.0  # once a rank has failed, how long the others get to say that they have, too

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from strategies.plan.durable_files import json_bytes
 from strategies.plan.hardware import Hardware
 from strategies.plan.known_models import as_spec, known_model
 from strategies.plan.planner import plan
-from strategies.plan.run_directory import Result, RunDirectory, RunPlan, json_bytes
+from strategies.plan.run_directory import Result, RunDirectory, RunPlan
 from strategies.plan.spec import TrainSpec
 
 HERE = Path(__file__).parent

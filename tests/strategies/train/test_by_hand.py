@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from strategies.plan.built_in.datasets import prepare
-from strategies.plan.run_directory import RunPlan, json_bytes, newest_checkpoint
+from strategies.plan.durable_files import json_bytes
+from strategies.plan.run_directory import RunPlan, newest_checkpoint
 from tests.strategies.support.training_runs import (
     REPOSITORY,
     Run,

@@ -13,12 +13,13 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.nn.functional import cross_entropy
 
+from strategies.plan.durable_files import json_bytes
 from strategies.plan.estimates.flops import flops_per_token, matrix_weights
 from strategies.plan.estimates.memory import GIB
 from strategies.plan.hardware import Hardware
 from strategies.plan.layout import Layout
 from strategies.plan.planner import plan
-from strategies.plan.run_directory import BadCheckpoint, ExitCode, json_bytes
+from strategies.plan.run_directory import BadCheckpoint, ExitCode
 from strategies.plan.shapes import count_adapters, count_parameters, frozen_bytes
 from strategies.plan.spec import (
     ActivationCheckpointing,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from strategies.plan.durable_files import sha256_of
 from strategies.plan.run_directory import (
     BadCheckpoint,
     ExitCode,
     newest_checkpoint,
     read_manifest,
-    sha256_of,
     verify_checkpoint,
 )
 from strategies.train.checkpoints.checkpoint import require_same_model

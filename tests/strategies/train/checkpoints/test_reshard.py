@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from strategies.plan.run_directory import Action, RunPlan, json_bytes, write_control
+from strategies.plan.durable_files import json_bytes
+from strategies.plan.run_directory import Action, RunPlan, write_control
 from strategies.plan.spec import ModelName, Precision
 from tests.strategies.support.law import BANDS, Bench, band_of, departure
 from tests.strategies.support.layouts import Split, Variant

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from strategies.plan.durable_files import json_bytes
 from strategies.plan.gpus import known_node
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import plan
-from strategies.plan.run_directory import NotEquipped, json_bytes
+from strategies.plan.run_directory import NotEquipped
 from strategies.plan.spec import ActivationCheckpointing
 from strategies.train.init import build_model
 from strategies.train.models.loss import token_loss_sum

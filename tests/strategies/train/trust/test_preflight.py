@@ -9,7 +9,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from strategies.plan.run_directory import ExitCode, json_bytes
+from strategies.plan.durable_files import json_bytes
+from strategies.plan.run_directory import ExitCode
 from strategies.plan.trust.preflight_report import Report, Verdict
 from strategies.train.trust.collectives import (
     COLLECTIVES,
