@@ -12,6 +12,7 @@ from strategies.plan.spec import (
     Float32Matmul,
     GradientCompression,
     ModelName,
+    Offload,
     OptimizerName,
     Precision,
     Sampling,
@@ -118,6 +119,12 @@ def gathers_in_half(spec: TrainSpec, layout: Layout) -> bool:
     """Return True if ranks that torch shards fully gather 16-bit copies of float32 weights."""
     is_text = not spec.model.name.reads_images
     return is_text and spec.precision in COMPUTED_IN_HALF and layout.shard > 1
+
+
+def keeps_on_host(spec: TrainSpec, layout: Layout) -> bool:
+    """Return True if ranks that torch shards fully keep their parts in the host's memory: weights,
+    gradients and optimizer state."""
+    return layout.shard > 1 and spec.parallelism.offload_parameters is Offload.CPU
 
 
 def shares_copies(spec: TrainSpec, layout: Layout) -> bool:

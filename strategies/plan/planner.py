@@ -28,9 +28,10 @@ from strategies.plan.layout import AXES, Layout
 from strategies.plan.learning_rate import scaling_policy
 from strategies.plan.rules.adapters import assumed_dtype, nothing_to_adapt
 from strategies.plan.rules.layout import DEGREE_FIELDS
+from strategies.plan.rules.offload import swapping_is_compiled
 from strategies.plan.rules.precision import emulated, slow_float32, unused_tf32
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.rules.zero import computed_in_float32, swapping_is_compiled
+from strategies.plan.rules.zero import computed_in_float32
 from strategies.plan.shapes import count_trained, parameters_of, tokens_per_sample
 from strategies.plan.spec import (
     AUTO,

@@ -399,9 +399,10 @@ class ParallelismSpec(SpecPart):
     weights."""
     offload_optimizer: Offload = Offload.NONE
     """zero1 to zero3: place of the optimizer's state, which is updated from there; nvme: zero3
-    only."""
+    only. fsdp, hsdp: cpu together with offload_parameters."""
     offload_parameters: Offload = Offload.NONE
-    """zero3 only: place of weights that are not in use."""
+    """zero3: place of weights that are not in use. fsdp, hsdp: of gradients and optimizer state
+    too; cpu only."""
 
 
 class TilingSpec(SpecPart):

@@ -115,17 +115,20 @@ def give_first_weights(
     *,
     before: Callable[[nn.Module], None] = lambda layer: None,
     then: Callable[[nn.Module], None] = lambda layer: None,
+    on_host: bool = False,
 ) -> None:
     """Allocate and fill the weights of a meta model, layer by layer.
 
     `before` takes each layer without storage, and may cut its weights, of which this rank then
-    draws its own part only; `then` takes each layer with its weights.
+    draws its own part only; `then` takes each layer with its weights. `on_host` says that layers
+    have them in the host's memory.
     """
     layers = set(model.layers.values())
     for name, module in parts_of(model):
         if module in layers:
             before(module)
-        materialise(module, name, source, device=mesh.device)
+        kept_on = torch.device("cpu") if on_host and module in layers else mesh.device
+        materialise(module, name, source, device=mesh.device, kept_on=kept_on)
         if module in layers:
             then(module)
     model.compute_constants(mesh.device)
@@ -133,9 +136,19 @@ def give_first_weights(
 
 
 @torch.no_grad()
-def materialise(module: nn.Module, name: str, source: Source, *, device: torch.device) -> None:
-    """Give a module of a meta model storage and initial weights; `name` is its global name."""
-    module.to_empty(device=device)
+def materialise(
+    module: nn.Module,
+    name: str,
+    source: Source,
+    *,
+    device: torch.device,
+    kept_on: torch.device | None = None,
+) -> None:
+    """Give a module of a meta model storage and initial weights; `name` is its global name.
+
+    They are drawn on `device`, and kept there or on `kept_on`.
+    """
+    module.to_empty(device=kept_on or device)
     for own_name, matrix in module.named_modules(prefix=name):
         if isinstance(matrix, FrozenMatrix):
             whole = tuple(slice(0, length) for length in matrix.shape)

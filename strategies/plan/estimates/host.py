@@ -3,7 +3,8 @@ for copies, the ranks' processes. Pure, torch-free.
 
 DeepSpeed (0.19) keeps, of a state that it updates on the host, the averages, the float32 weights,
 and the gradients twice: as they are added up, and as they are updated from. Before stage 3 it has
-the new weights once more, to send them. torch rounds every locked buffer up to a power of two.
+the new weights once more, to send them. torch's fully sharded ranks keep weights, gradients and
+averages once each. torch rounds every locked buffer up to a power of two.
 """
 
 import math
@@ -17,9 +18,11 @@ from strategies.plan.estimates.memory import (
     MemoryTerm,
     Share,
     estimate,
+    frozen_weight_bytes,
     shares,
 )
 from strategies.plan.estimates.optimizer_step import averages_per_weight
+from strategies.plan.estimates.units import on_host
 from strategies.plan.hardware import Hardware
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import ADAM_8BIT_BLOCK, count_trained, matrices
@@ -102,6 +105,10 @@ def file_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:
 
 def offloaded(resolved: ResolvedSpec, *, to: Offload) -> Iterator[MemoryTerm]:
     """Yield the terms that all ranks of a node have offloaded to one device."""
+    if on_host(resolved):
+        if to is Offload.CPU:
+            yield from parts_on_host(resolved)
+        return
     parallelism, ranks = resolved.spec.parallelism, resolved.ranks_per_node
     part = -(-count_trained(resolved.spec) // resolved.layout.shard)
     optimizer = parallelism.offload_optimizer
@@ -114,6 +121,22 @@ def offloaded(resolved: ResolvedSpec, *, to: Offload) -> Iterator[MemoryTerm]:
     if parallelism.offload_parameters is to:
         source = f"{ranks * part:,} x {FLOAT32_BYTES} bytes"
         yield estimate("weights", ranks * part * FLOAT32_BYTES, source)
+
+
+def parts_on_host(resolved: ResolvedSpec) -> Iterator[MemoryTerm]:
+    """Yield the terms of fully sharded ranks whose parts torch keeps on the host."""
+    spec, layout, ranks = resolved.spec, resolved.layout, resolved.ranks_per_node
+    shards = layout.shard * layout.context
+    part = -(-count_trained(spec) // shards)
+    size, averages = BYTES_PER_WEIGHT[spec.precision], averages_per_weight(spec.training)
+    numbers = ranks * part * rounding_of_copies(resolved, shards, size)
+    if (frozen := frozen_weight_bytes(spec)) > 0:
+        yield estimate("frozen", ranks * frozen / shards, "locked: parts of frozen weights")
+    source = f"locked: {ranks * part:,} x {size} bytes"
+    yield estimate("weights", numbers * size, source)
+    yield estimate("gradients", numbers * size, source)
+    source = f"{averages} averages for each of {ranks * part:,} numbers"
+    yield estimate("optimizer", averages * ranks * part * size, source)
 
 
 def gradients_on_host(resolved: ResolvedSpec, part: int) -> tuple[float, str]:

@@ -33,7 +33,14 @@ from strategies.plan.estimates.optimizer_step import (
 )
 from strategies.plan.estimates.runtime import process_gib
 from strategies.plan.estimates.scores import InAttention, copied_keys, mask, scores
-from strategies.plan.estimates.units import Spare, gathered, in_half, reduces_each, sizes
+from strategies.plan.estimates.units import (
+    Spare,
+    gathered,
+    in_half,
+    on_host,
+    reduces_each,
+    sizes,
+)
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     ADAM_8BIT_BLOCK,
@@ -175,10 +182,11 @@ def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
         case Strategy.ZERO3:
             return States((part if stored_here else 0) + own, summed + sent, averages)
         case _:
-            gradients = part
+            own = 0 if on_host(resolved) else part
+            gradients = own
             if resolved.gradient_accumulation_steps > 1 and not reduces_each(resolved):
                 gradients = 2 * held if buckets_gradients(resolved) else held
-            return States(part, gradients, averages)
+            return States(own, gradients, averages)
 
 
 def zero_gradients_sent(resolved: ResolvedSpec, held: int) -> int:
@@ -358,7 +366,8 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     terms = []
     if spec.adapter is not None:
         base = spec.adapter.base
-        terms.append(term("frozen", frozen / shards, exact, f"base {base}"))
+        on_gpu = 0.0 if on_host(resolved) else frozen / shards
+        terms.append(term("frozen", on_gpu, exact, f"base {base}"))
         if base is not FrozenBase.NONE:
             largest = max(map(math.prod, matrices(spec.model).values()), default=0)
             numbers = "codes, and the dequantised matrix"
@@ -443,7 +452,7 @@ def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     ]
     freed = GIB * sum(each.gib for each in terms if each.name not in IN_EVERY_PHASE)
     copied = numbers_copied_in_step(spec) * size / (layout.tensor * shards)
-    if copied > freed:
+    if copied > freed and not on_host(resolved):
         source = f"copies that a step of {spec.training.optimizer} makes, less what passes free"
         terms.append(term("update", copied - freed, False, source))
     return terms
@@ -532,6 +541,7 @@ def needed_by_phase(
         taken_over = passes.total - passes.less(gradients * GIB).total
         forward -= gradients - factor * taken_over / GIB
     copied = numbers_copied_in_step(resolved.spec) * BYTES_PER_WEIGHT[resolved.spec.precision]
+    copied = 0 if on_host(resolved) else copied
     shards = resolved.layout.tensor * resolved.layout.shard
     return {
         "setup": held,

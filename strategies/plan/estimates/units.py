@@ -15,6 +15,7 @@ from strategies.plan.catalog import (
     ZERO,
     bytes_per_frozen,
     gathers_in_half,
+    keeps_on_host,
 )
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
@@ -56,9 +57,19 @@ class Units(NamedTuple):
 
 def in_half(resolved: ResolvedSpec) -> bool:
     """Return True if ranks gather 16-bit copies of float32 weights: not with DeepSpeed."""
+    return shards_by_torch(resolved) and gathers_in_half(resolved.spec, resolved.layout)
+
+
+def on_host(resolved: ResolvedSpec) -> bool:
+    """Return True if torch keeps the parts of fully sharded ranks on the host of their GPUs."""
+    on_gpu = resolved.hardware.device == "cuda"
+    return on_gpu and shards_by_torch(resolved) and keeps_on_host(resolved.spec, resolved.layout)
+
+
+def shards_by_torch(resolved: ResolvedSpec) -> bool:
+    """Return True if torch shards what is sharded, not DeepSpeed."""
     technique = TECHNIQUES.get(resolved.strategy)
-    by_torch = technique is not None and technique.engine != ZERO
-    return by_torch and gathers_in_half(resolved.spec, resolved.layout)
+    return technique is not None and technique.engine != ZERO
 
 
 def sizes(resolved: ResolvedSpec) -> Sizes:
@@ -145,7 +156,8 @@ def gathered(resolved: ResolvedSpec, *, stage: float, spare: Spare) -> tuple[flo
     the head, of the last layer, of another one and of the first unit. The next layer's weights are
     gathered before a gradient is complete. Then the unit's own are freed, and its gradient is
     copied to be sent; that copy lives until the next unit's gradient is complete. Tied ends are
-    whole all the time.
+    whole all the time. Parts that are on the host come to the GPU before they are gathered, and the
+    sums of gradients lie there before they leave it.
     """
     spec = resolved.spec
     first, layer, last = (passing(unit, resolved) for unit in units(resolved))
@@ -160,9 +172,13 @@ def gathered(resolved: ResolvedSpec, *, stage: float, spare: Spare) -> tuple[flo
             piece = passing(Unit(numbers, 0), resolved)
     part = 1 / (resolved.layout.shard * resolved.layout.context)
     adds = reduces_each(resolved) and resolved.gradient_accumulation_steps > 1
-    received = part if adds else 0.0  # to be added to the part of earlier micro-batches
+    # To be added to the part of earlier micro-batches, or to leave for the host.
+    received = part if adds or on_host(resolved) else 0.0
+    brought = 0.0
+    if on_host(resolved):
+        brought = part * (piece.sent + (piece.weights if in_half(resolved) else 0.0))
     copies = COPIES_OF_GLOO if resolved.hardware.device == "cpu" else 0
-    of_layer = 2 * piece.weights + piece.gradient
+    of_layer = 2 * piece.weights + brought + piece.gradient
     reduced = piece.sent * (copies + received)  # after which the gradient is gone
     of_reduced = piece.weights + piece.sent + max(piece.gradient, reduced)
     ends = of_head = before = 0.0

@@ -27,7 +27,8 @@ class TorchEngine:
 
     @property
     def runs_ahead(self) -> bool:
-        return self.mesh.device.type == "cuda"
+        on_gpu = (weight.parameter.device.type == "cuda" for weight in self.weights)
+        return self.mesh.device.type == "cuda" and all(on_gpu)
 
     def counted_once(self, share: Tensor) -> Tensor:
         """Return the share on the first tensor-parallel rank and 0 on the others, which have the

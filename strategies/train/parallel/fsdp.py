@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from strategies.plan.spec import Gather
 from strategies.train.mesh import Mesh
@@ -21,12 +27,20 @@ class Sharding:
     Layers are split one by one, so that no rank ever needs memory for the whole model. A model that
     is gathered in 16 bits also computes in them, and the gradient of every micro-batch is added to
     this rank's part in float32; otherwise gradients are kept whole, and reduced once in a step.
+    A rank may keep its parts in the host's memory, where they are updated, and bring each to its
+    device for as long as it is gathered.
     """
 
     loss_factor = 1
 
     def __init__(
-        self, mesh: Mesh, *, gather: Gather, gather_once: bool, gather_as: torch.dtype | None
+        self,
+        mesh: Mesh,
+        *,
+        gather: Gather,
+        gather_once: bool,
+        gather_as: torch.dtype | None,
+        on_host: bool,
     ) -> None:
         self.ranks = shard_mesh(mesh)
         self.policy = MixedPrecisionPolicy()
@@ -35,6 +49,9 @@ class Sharding:
             self.policy = MixedPrecisionPolicy(
                 param_dtype=gather_as, reduce_dtype=torch.float32, cast_forward_inputs=False
             )
+        self.place = OffloadPolicy()
+        if on_host:
+            self.place = CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda")
         self.replicated = mesh.layout.shard == 1
         self.by_matrix = gather is Gather.MATRIX
         self.gather_once = gather_once  # keep a layer gathered between its two passes
@@ -60,6 +77,7 @@ class Sharding:
                 mesh=self.ranks,
                 reshard_after_forward=not (self.gather_once or used_last),
                 mp_policy=self.policy,
+                offload_policy=self.place,
             )
         for module in modules:
             assert isinstance(module, FSDPModule)

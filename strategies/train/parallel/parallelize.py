@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from strategies.plan.catalog import gathers_in_half
+from strategies.plan.catalog import gathers_in_half, keeps_on_host
 from strategies.plan.spec import FrozenBase, TrainSpec
 from strategies.train.init import Source, give_first_weights
 from strategies.train.mesh import Mesh
@@ -86,11 +86,12 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
             gather=spec.tiling.gather,
             gather_once=layout.pipeline > 1,
             gather_as=feature_dtype_of(spec.precision) if in_half else None,
+            on_host=(on_host := keeps_on_host(spec, layout)),
         )
         if spec.adapter is not None and spec.adapter.base is not FrozenBase.NONE:
             give_first_weights(model, source, mesh, then=sharded.take)  # codes need whole matrices
         else:
-            give_first_weights(model, source, mesh, before=sharded.take)
+            give_first_weights(model, source, mesh, before=sharded.take, on_host=on_host)
         sharded.finish(model)
         data_parallel = sharded
     else:

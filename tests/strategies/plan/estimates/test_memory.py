@@ -187,6 +187,28 @@ def test_what_is_offloaded_is_told_of_the_host() -> None:
     assert on_cpu.host_memory == []
 
 
+@pytest.mark.parametrize(("precision", "size"), [("bfloat16", 4), ("pure_bfloat16", 2)])
+def test_parts_that_torch_keeps_on_the_host_are_told_of_it_and_leave_the_gpu(
+    precision: str, size: int
+) -> None:
+    """FSDP's CPUOffloadPolicy: weights, gradients and both averages, one of each for a number."""
+    gpu = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
+    asked = {"strategy": "fsdp", "offload_optimizer": "cpu", "offload_parameters": "cpu"}
+    spec = spec_of_model("llama-2-7b", parallelism=asked, precision=precision)
+    found = plan(spec, nodes=1, ranks_per_node=4, hardware=gpu)
+    on_gpu = {term.name: term.gib for term in found.memory}
+    assert on_gpu["weights"] == on_gpu["gradients"] == on_gpu["optimizer"] == 0
+    by_name = {term.name: term.gib * GIB / found.parameters for term in found.host_memory}
+    assert by_name["optimizer"] == pytest.approx(2 * size, rel=1e-3)
+    assert size <= by_name["weights"] == by_name["gradients"] <= 2 * size  # locked memory
+    here = spec_of_model("llama-2-7b", parallelism={"strategy": "fsdp"}, precision=precision)
+    parts = plan(here, nodes=1, ranks_per_node=4, hardware=gpu)
+    less = parts.needed_gib - found.needed_gib
+    assert less * GIB > 0.8 * 4 * size * found.parameters / 4
+    on_cpu = plan(spec, nodes=1, ranks_per_node=4, hardware=HARDWARE)
+    assert on_cpu.host_memory == []
+
+
 def test_7_billion_fit_on_24_gb_with_everything_offloaded() -> None:
     """ZeRO-Infinity (arXiv:2104.07857): weights, gradients and optimizer wait on the host, so that
     a GPU holds the layers that are gathered, the bucket that is reduced, and activations."""

@@ -60,6 +60,28 @@ def test_ranks_that_share_gradients_or_weights_step_skip_and_load_on_a_device(
     started(warm, "steps_of_many", changes)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "bfloat16", "training__optimizer": "sgd"},
+        {"precision": "float16", "adapter": {"rank": 2, "targets": ["query"]}},
+        pytest.param({"precision": "float32"}, marks=pytest.mark.slow),
+        pytest.param({"precision": "pure_bfloat16"}, marks=pytest.mark.slow),
+    ],
+    ids=["bfloat16", "float16, LoRA", "float32", "pure_bfloat16"],
+)
+def test_parts_on_the_host_are_gathered_and_updated(
+    changes: dict[str, Any], warm: WarmRanks
+) -> None:
+    """torch keeps them there, and brings each to the device for as long as it is gathered."""
+    on_host = {
+        "parallelism__strategy": "fsdp",
+        "parallelism__offload_optimizer": "cpu",
+        "parallelism__offload_parameters": "cpu",
+    }
+    started(warm, "steps_of_many", [on_host | changes | ONE_LAYER])
+
+
 def test_ranks_that_share_a_model_step_skip_and_load_on_a_device(warm: WarmRanks) -> None:
     """Pipeline without the vote on its shapes, which is one of numbers."""
     changes: list[dict[str, Any]] = [

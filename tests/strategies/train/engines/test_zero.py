@@ -303,18 +303,19 @@ class TestFiles:
             "cannot run with data_parallel_replicate_degree 2; take strategy hsdp",
         ),
         (
-            {"parallelism__strategy": "fsdp", **OPTIMIZER},
-            "offload_needs_zero",
-            "offload_optimizer cpu needs strategy zero1, zero2 or zero3, not fsdp",
+            {"parallelism__strategy": "ddp", **OPTIMIZER},
+            "offload_needs_shards",
+            "offload_optimizer cpu needs strategy zero1, zero2 or zero3, or for cpu fsdp or hsdp, "
+            "not ddp",
         ),
         (
             zero(2, **PARAMETERS),
-            "offload_needs_zero",
-            "offload_parameters cpu needs strategy zero3, not zero2",
+            "offload_needs_shards",
+            "offload_parameters cpu needs strategy zero3, or for cpu fsdp or hsdp, not zero2",
         ),
         (
             zero(2, parallelism__offload_optimizer="nvme"),
-            "offload_needs_zero",
+            "offload_needs_shards",
             "offload_optimizer nvme needs strategy zero3, not zero2",
         ),
         (

@@ -1,0 +1,125 @@
+"""Rules about state in the host's memory or in files: who offloads what, and to where."""
+
+from collections.abc import Iterator
+
+from strategies.plan.rules.problem import Problem, ResolvedSpec
+from strategies.plan.rules.zero import STAGES
+from strategies.plan.spec import FrozenBase, Offload, OptimizerName, Strategy
+
+BY_TORCH = (Strategy.FSDP, Strategy.HSDP)
+ON_HOST = (OptimizerName.ADAMW, OptimizerName.SGD)
+
+
+def offload_needs_shards(resolved: ResolvedSpec) -> Iterator[Problem]:
+    parallelism, stage = resolved.spec.parallelism, STAGES.get(resolved.strategy, 0)
+    asked_for = {
+        "offload_optimizer": (parallelism.offload_optimizer, 1),
+        "offload_parameters": (parallelism.offload_parameters, 3),
+    }
+    for field, (device, least_stage) in asked_for.items():
+        if device is Offload.NONE or (resolved.strategy in BY_TORCH and device is Offload.CPU):
+            continue
+        if stage < least_stage and resolved.strategy not in BY_TORCH:
+            strategies = "zero3" if least_stage == 3 else "zero1, zero2 or zero3"
+            yield Problem(
+                code="offload_needs_shards",
+                param=f"parallelism.{field}",
+                message=f"{field} {device} needs strategy {strategies}, or for cpu fsdp or hsdp, "
+                f"not {resolved.strategy}; take one of these, or leave it out",
+            )
+        elif device is Offload.NVME and stage < 3:
+            why = "updates whole rows" if stage else "offloads to cpu only"
+            yield Problem(
+                code="offload_needs_shards",
+                param=f"parallelism.{field}",
+                message=f"{field} nvme needs strategy zero3, not {resolved.strategy}, which "
+                f"{why}; take zero3, or cpu",
+            )
+
+
+def weights_follow_the_optimizer(resolved: ResolvedSpec) -> Iterator[Problem]:
+    parallelism = resolved.spec.parallelism
+    optimizer = parallelism.offload_optimizer
+    if parallelism.offload_parameters is Offload.NVME and optimizer is not Offload.NVME:
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.offload_parameters",
+            message="offload_parameters nvme needs offload_optimizer nvme: the optimizer's copy "
+            f"of the weights stays in memory with {optimizer}; take nvme for both, or "
+            "offload_parameters cpu",
+        )
+
+
+def sharded_parts_move_together(resolved: ResolvedSpec) -> Iterator[Problem]:
+    """fsdp and hsdp keep weights, gradients and optimizer state of a rank in one place."""
+    parallelism, layout = resolved.spec.parallelism, resolved.layout
+    asked_for = {
+        "offload_optimizer": parallelism.offload_optimizer,
+        "offload_parameters": parallelism.offload_parameters,
+    }
+    given = [field for field, device in asked_for.items() if device is Offload.CPU]
+    if resolved.strategy not in BY_TORCH or not given:
+        return
+    for field in asked_for:
+        if field not in given and asked_for[field] is Offload.NONE:
+            yield Problem(
+                code="not_supported_together",
+                param=f"parallelism.{field}",
+                message=f"{resolved.strategy} keeps weights, gradients and optimizer state in one "
+                f"place, and {given[0]} is cpu; take cpu for {field} too, or leave both out",
+            )
+    if layout.shard == 1:
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.offload_parameters",
+            message=f"{resolved.strategy} offloads what ranks share, and 1 rank shares nothing; "
+            "take zero3, which offloads the state of 1 rank too, or leave it out",
+        )
+    for name, degree in (
+        ("tensor_parallel_degree", layout.tensor),
+        ("pipeline_parallel_degree", layout.pipeline),
+    ):
+        if degree > 1:
+            yield Problem(
+                code="not_supported_together",
+                param=f"parallelism.{name}",
+                message=f"{resolved.strategy} offloads to the host only with {name} 1, not "
+                f"{degree}; take 1, or leave out offload_optimizer and offload_parameters",
+            )
+    training = resolved.spec.training
+    if training.optimizer not in ON_HOST:
+        yield Problem(
+            code="not_supported_together",
+            param="training.optimizer",
+            message=f"optimizer {training.optimizer} does not update weights in the host's "
+            "memory; take adamw or sgd, or leave out offload_optimizer and offload_parameters",
+        )
+    adapter = resolved.spec.adapter
+    if adapter is not None and adapter.base is not FrozenBase.NONE:
+        yield Problem(
+            code="not_supported_together",
+            param="adapter.base",
+            message=f"base {adapter.base} is opened on the device, to which {resolved.strategy} "
+            "brings no codes; take base none, or leave out offload_optimizer and "
+            "offload_parameters",
+        )
+    if parallelism.gradient_delay > 0:
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.gradient_delay",
+            message=f"gradients of {resolved.strategy} that are offloaded to the host cannot wait "
+            f"{parallelism.gradient_delay} steps; take 0, or leave out offload_optimizer and "
+            "offload_parameters",
+        )
+
+
+def swapping_is_compiled(resolved: ResolvedSpec) -> Iterator[str]:
+    """Warn about the packages a node needs for nvme, which is known only when the run begins
+    there."""
+    parallelism = resolved.spec.parallelism
+    if Offload.NVME in (parallelism.offload_optimizer, parallelism.offload_parameters):
+        yield (
+            "offloading to nvme compiles DeepSpeed's async_io once on the node, which needs "
+            "libaio-dev, g++ and ninja-build there; if one is missing, the run does not "
+            "start and its error names the missing one"
+        )
