@@ -24,7 +24,7 @@ OPTIONS: dict[str, tuple[Fields, tuple[str, ...]]] = {
     "optimizer on the host": ({"parallelism__offload_optimizer": "cpu"}, ("zero2", "zero3")),
     "weights on the host": (
         {"parallelism__offload_optimizer": "cpu", "parallelism__offload_parameters": "cpu"},
-        ("zero3",),
+        ("zero3", "fsdp"),
     ),
     "sequence parallel": ({"parallelism__sequence_parallel": True}, ("tensor",)),
 }

@@ -45,7 +45,7 @@ def train(pool: Pool, ragged: Options, path: Path, *, ranks: int = 2, **changes:
         pytest.param(2, {"precision": "pure_bfloat16"}, marks=pytest.mark.slow),
         pytest.param(
             4,
-            {"parallelism__strategy": "hsdp", "parallelism__data_parallel_replicate_degree": 2},
+            {"parallelism__strategy": "hsdp", "parallelism__data_parallel_shard_degree": 2},
             marks=pytest.mark.slow,
         ),
         pytest.param(4, {"parallelism__context_parallel_degree": 2}, marks=pytest.mark.slow),
