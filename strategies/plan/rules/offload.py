@@ -7,7 +7,7 @@ from strategies.plan.rules.zero import STAGES
 from strategies.plan.spec import FrozenBase, Offload, OptimizerName, Strategy
 
 BY_TORCH = (Strategy.FSDP, Strategy.HSDP)
-ON_HOST = (OptimizerName.ADAMW, OptimizerName.SGD)
+UPDATES_ON_HOST = (OptimizerName.ADAMW, OptimizerName.SGD)
 
 
 def offload_needs_shards(resolved: ResolvedSpec) -> Iterator[Problem]:
@@ -60,8 +60,8 @@ def sharded_parts_move_together(resolved: ResolvedSpec) -> Iterator[Problem]:
     given = [field for field, device in asked_for.items() if device is Offload.CPU]
     if resolved.strategy not in BY_TORCH or not given:
         return
-    for field in asked_for:
-        if field not in given and asked_for[field] is Offload.NONE:
+    for field, device in asked_for.items():
+        if device is Offload.NONE:
             yield Problem(
                 code="not_supported_together",
                 param=f"parallelism.{field}",
@@ -87,7 +87,7 @@ def sharded_parts_move_together(resolved: ResolvedSpec) -> Iterator[Problem]:
                 f"{degree}; take 1, or leave out offload_optimizer and offload_parameters",
             )
     training = resolved.spec.training
-    if training.optimizer not in ON_HOST:
+    if training.optimizer not in UPDATES_ON_HOST:
         yield Problem(
             code="not_supported_together",
             param="training.optimizer",

@@ -79,6 +79,7 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
         model.head.keeps_gradients = mesh.layout.pipeline == 1
 
     layout, replicas = mesh.layout, mesh.along("replicate", "context")
+    on_host = keeps_on_host(spec, layout)
     data_parallel: DataParallel
     if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
         sharded = Sharding(
@@ -86,7 +87,7 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
             gather=spec.tiling.gather,
             gather_once=layout.pipeline > 1,
             gather_as=feature_dtype_of(spec.precision) if in_half else None,
-            on_host=(on_host := keeps_on_host(spec, layout)),
+            on_host=on_host,
         )
         if spec.adapter is not None and spec.adapter.base is not FrozenBase.NONE:
             give_first_weights(model, source, mesh, then=sharded.take)  # codes need whole matrices

@@ -1,7 +1,6 @@
 """Scores and masks of attention: the plan beside what torch keeps, and which of its terms bind."""
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,12 +36,13 @@ GROUPED = {"name": "llama", "width": 64, "heads": 4, "kv_heads": 2}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _only_new_garbage() -> Iterator[None]:
-    """To look for garbage among all objects of other tests takes seconds."""
+def _only_new_garbage() -> None:
+    """To look for garbage among all objects of other tests takes seconds.
+
+    They stay frozen, as those of the collection do: to thaw them would thaw all.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
