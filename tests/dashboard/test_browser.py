@@ -225,7 +225,7 @@ def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
 @pytest.mark.slow
 def test_a_hidden_tab_holds_no_connection_and_misses_nothing(platform: Running, page: Page) -> None:
     """Eight tabs, of which a browser lets six be connected at a time."""
-    job_id = submit(platform, "tabs", 1_000_000, layers=6)
+    job_id = submit(platform, "tabs", 1_000_000, layers=24)
     tabs = [page, *(page.context.new_page() for _ in range(7))]
     for tab in tabs:
         tab.goto(f"/jobs/{job_id}")

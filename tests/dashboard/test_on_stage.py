@@ -999,11 +999,13 @@ def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
         assert page.inner_text(".line-numbers").split() == [str(n + 1) for n in range(rows)]
         page.locator("[data-apply-policy]:not([disabled])").click()
         page.locator("h1 + .sub", has_text="version 2").wait_for()
+        page.wait_for_load_state()  # with its script, which sends what is chosen
         page.select_option("[name=with]", "1")
         page.locator("h2", has_text="From version 1 to version 2").wait_for()
         for kind, text in (("ins", later), ("del", stages.policy_text())):
             lines = page.locator(f".changes {kind}").all_inner_texts()
             assert lines == [text.splitlines()[0], text.splitlines()[-1]]
+        page.wait_for_load_state()
         page.select_option("[name=version]", "1")
         page.locator(".head strong", has_text="Version 1 was applied").wait_for()
         their_page = opened(stage, chrome, "student-04")

@@ -1,5 +1,6 @@
 // Upload of a dataset straight to the API, in parts: a broken upload goes on.
 import { ask, Refused } from "../api.js";
+import { whenChosen } from "../chosen.js";
 import { sendFile } from "../resumable.js";
 import { whenSent } from "../upload_form.js";
 
@@ -16,10 +17,10 @@ const FORMATS = {
 const form = document.querySelector("[data-upload]");
 /** @param {string} name */
 const field = (name) => form.querySelector(`[name="${name}"]`);
+/** @type {HTMLInputElement} */
+const chooser = form.querySelector("[type=file]");
 
-field("file").addEventListener("change", () => {
-  const [file] = field("file").files;
-  if (!file) return;
+whenChosen(chooser, ([file]) => {
   const [, ending] = /\.(\w+)(?:\.(?:gz|zst))?$/.exec(file.name.toLowerCase()) ?? [];
   field("format").value = FORMATS[ending] ?? "text";
   field("name").value ||= file.name

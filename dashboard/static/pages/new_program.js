@@ -1,5 +1,6 @@
 // Chosen files are put into the form, names and texts, so that they are seen before they are sent:
 // the first program into its own fields, the others into a list beside it.
+import { whenChosen } from "../chosen.js";
 
 /** @type {NodeListOf<HTMLInputElement>} */
 const choosers = document.querySelectorAll("[data-program-file]");
@@ -54,8 +55,8 @@ function put(path, content) {
 }
 
 for (const chooser of choosers) {
-  chooser.addEventListener("change", async () => {
-    const files = [...chooser.files].filter((file) => !SKIPPED.test(pathOf(file)));
+  whenChosen(chooser, async (chosen) => {
+    const files = chosen.filter((file) => !SKIPPED.test(pathOf(file)));
     const contents = await Promise.all(files.map((file) => file.text()));
     const isText = contents.map((content) => !content.includes("\0"));
     const left = files.filter((_, at) => !isText[at]).map(pathOf);

@@ -35,6 +35,7 @@ document.addEventListener("click", (event) => {
   if (clicked.open) open.delete(clicked.id);
   else open.add(clicked.id);
 });
+filter(); // for words that were typed before this script was there
 document.addEventListener("htmx:after:swap", () => {
   filter();
   for (const id of open) document.getElementById(id)?.setAttribute("open", "");
