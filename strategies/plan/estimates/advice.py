@@ -110,6 +110,16 @@ def offloaded_optimizer(resolved: ResolvedSpec) -> Iterator[Fields]:
             yield instead(strategy, offload_optimizer=Offload.CPU.value)
 
 
+def offloaded_parts(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.hardware.device == "cuda":
+        host = {"offload_optimizer": Offload.CPU.value, "offload_parameters": Offload.CPU.value}
+        if resolved.nodes > 1 and resolved.ranks_per_node > 1:
+            degree = resolved.ranks_per_node
+            yield instead(Strategy.HSDP, data_parallel_shard_degree=degree, **host)
+        if resolved.world_size > 1:
+            yield instead(Strategy.FSDP, **host)
+
+
 def offloaded_weights(resolved: ResolvedSpec) -> Iterator[Fields]:
     if resolved.hardware.device == "cuda":
         host = Offload.CPU.value
@@ -270,6 +280,11 @@ DECISIONS = (
         "optimizer state in the host's memory (ZeRO)",
         "gradients and weights cross the bus in every step, and the host updates",
         offloaded_optimizer,
+    ),
+    Decision(
+        "weights, gradients and optimizer in the host's memory (FSDP, HSDP)",
+        "weights and gradients cross the bus for every micro-batch, and the host updates",
+        offloaded_parts,
     ),
     Decision(
         "weights in the host's memory too (ZeRO 3)",

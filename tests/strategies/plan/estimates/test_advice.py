@@ -81,6 +81,24 @@ def test_a_7b_model_on_one_gpu_is_offered_the_hosts_memory() -> None:
     )
 
 
+@pytest.mark.parametrize(("nodes", "strategy"), [(1, "fsdp"), (2, "hsdp")])
+def test_a_7b_model_on_small_gpus_may_keep_its_parts_on_the_host(nodes: int, strategy: str) -> None:
+    spec = asking_for(
+        "llama-2-7b",
+        precision="bfloat16",
+        parallelism={"strategy": "fsdp"},
+        training__global_batch_size=4 * nodes,
+        training__micro_batch_size=1,
+    )
+    found = on(spec, 4 // nodes, "rtx4090-24gb", nodes)
+    assert not found.fits
+    advice = next(one for one in found.advice if "(FSDP, HSDP)" in one.title)
+    assert advice.fits
+    host = {"offload_optimizer": "cpu", "offload_parameters": "cpu"}
+    assert {"strategy": strategy, **host}.items() <= advice.change["parallelism"].items()
+    assert on(changed(spec, advice.change), 4 // nodes, "rtx4090-24gb", nodes).runnable
+
+
 def test_several_nodes_are_told_to_shard_inside_each() -> None:
     spec = asking_for("llama-2-7b", parallelism__strategy="ddp", training__global_batch_size=16)
     titles = {advice.title for advice in on(spec, 8, nodes=2).advice}
