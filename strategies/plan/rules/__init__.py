@@ -73,6 +73,11 @@ ALL: tuple[Rule, ...] = (
     offload.offload_needs_shards,
     offload.weights_follow_the_optimizer,
     offload.sharded_parts_move_together,
+    offload.one_rank_has_no_parts,
+    offload.offloaded_layers_are_whole,
+    offload.the_host_updates_by_torch,
+    offload.codes_stay_on_the_device,
+    offload.offloaded_gradients_are_not_late,
     zero.zero_keeps_float32,
     zero.zero_updates_flat_rows,
 )

@@ -8,6 +8,7 @@ from strategies.plan.spec import FrozenBase, Offload, OptimizerName, Strategy
 
 BY_TORCH = (Strategy.FSDP, Strategy.HSDP)
 UPDATES_ON_HOST = (OptimizerName.ADAMW, OptimizerName.SGD)
+LEAVE_OUT = "leave out offload_optimizer and offload_parameters"
 
 
 def offload_needs_shards(resolved: ResolvedSpec) -> Iterator[Problem]:
@@ -52,13 +53,13 @@ def weights_follow_the_optimizer(resolved: ResolvedSpec) -> Iterator[Problem]:
 
 def sharded_parts_move_together(resolved: ResolvedSpec) -> Iterator[Problem]:
     """fsdp and hsdp keep weights, gradients and optimizer state of a rank in one place."""
-    parallelism, layout = resolved.spec.parallelism, resolved.layout
+    parallelism = resolved.spec.parallelism
     asked_for = {
         "offload_optimizer": parallelism.offload_optimizer,
         "offload_parameters": parallelism.offload_parameters,
     }
     given = [field for field, device in asked_for.items() if device is Offload.CPU]
-    if resolved.strategy not in BY_TORCH or not given:
+    if not _offloads_by_torch(resolved):
         return
     for field, device in asked_for.items():
         if device is Offload.NONE:
@@ -68,49 +69,72 @@ def sharded_parts_move_together(resolved: ResolvedSpec) -> Iterator[Problem]:
                 message=f"{resolved.strategy} keeps weights, gradients and optimizer state in one "
                 f"place, and {given[0]} is cpu; take cpu for {field} too, or leave both out",
             )
-    if layout.shard == 1:
+
+
+def one_rank_has_no_parts(resolved: ResolvedSpec) -> Iterator[Problem]:
+    if _offloads_by_torch(resolved) and resolved.layout.shard == 1:
         yield Problem(
             code="not_supported_together",
             param="parallelism.offload_parameters",
             message=f"{resolved.strategy} offloads what ranks share, and 1 rank shares nothing; "
             "take zero3, which offloads the state of 1 rank too, or leave it out",
         )
-    for name, degree in (
-        ("tensor_parallel_degree", layout.tensor),
-        ("pipeline_parallel_degree", layout.pipeline),
-    ):
-        if degree > 1:
+
+
+def offloaded_layers_are_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
+    degrees = {
+        "tensor_parallel_degree": resolved.layout.tensor,
+        "pipeline_parallel_degree": resolved.layout.pipeline,
+    }
+    for name, degree in degrees.items():
+        if _offloads_by_torch(resolved) and degree > 1:
             yield Problem(
                 code="not_supported_together",
                 param=f"parallelism.{name}",
                 message=f"{resolved.strategy} offloads to the host only with {name} 1, not "
-                f"{degree}; take 1, or leave out offload_optimizer and offload_parameters",
+                f"{degree}; take 1, or {LEAVE_OUT}",
             )
-    training = resolved.spec.training
-    if training.optimizer not in UPDATES_ON_HOST:
+
+
+def the_host_updates_by_torch(resolved: ResolvedSpec) -> Iterator[Problem]:
+    optimizer = resolved.spec.training.optimizer
+    if _offloads_by_torch(resolved) and optimizer not in UPDATES_ON_HOST:
         yield Problem(
             code="not_supported_together",
             param="training.optimizer",
-            message=f"optimizer {training.optimizer} does not update weights in the host's "
-            "memory; take adamw or sgd, or leave out offload_optimizer and offload_parameters",
+            message=f"optimizer {optimizer} does not update weights in the host's memory; take "
+            f"adamw or sgd, or {LEAVE_OUT}",
         )
+
+
+def codes_stay_on_the_device(resolved: ResolvedSpec) -> Iterator[Problem]:
     adapter = resolved.spec.adapter
-    if adapter is not None and adapter.base is not FrozenBase.NONE:
+    if adapter is None or adapter.base is FrozenBase.NONE:
+        return
+    if _offloads_by_torch(resolved):
         yield Problem(
             code="not_supported_together",
             param="adapter.base",
             message=f"base {adapter.base} is opened on the device, to which {resolved.strategy} "
-            "brings no codes; take base none, or leave out offload_optimizer and "
-            "offload_parameters",
+            f"brings no codes; take base none, or {LEAVE_OUT}",
         )
-    if parallelism.gradient_delay > 0:
+
+
+def offloaded_gradients_are_not_late(resolved: ResolvedSpec) -> Iterator[Problem]:
+    delay = resolved.spec.parallelism.gradient_delay
+    if _offloads_by_torch(resolved) and delay > 0:
         yield Problem(
             code="not_supported_together",
             param="parallelism.gradient_delay",
             message=f"gradients of {resolved.strategy} that are offloaded to the host cannot wait "
-            f"{parallelism.gradient_delay} steps; take 0, or leave out offload_optimizer and "
-            "offload_parameters",
+            f"{delay} steps; take 0, or {LEAVE_OUT}",
         )
+
+
+def _offloads_by_torch(resolved: ResolvedSpec) -> bool:
+    parallelism = resolved.spec.parallelism
+    devices = (parallelism.offload_optimizer, parallelism.offload_parameters)
+    return resolved.strategy in BY_TORCH and Offload.CPU in devices
 
 
 def swapping_is_compiled(resolved: ResolvedSpec) -> Iterator[str]:
