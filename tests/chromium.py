@@ -3,6 +3,10 @@
 import shutil
 from pathlib import Path
 
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)  # as long as an action waits; the default is 5 s
+
 # The shell of the browser alone starts and draws with a third less of the processor.
 NAMES = (
     "chromium-headless-shell",
