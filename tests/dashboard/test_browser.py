@@ -58,7 +58,7 @@ def session(platform: Running, chrome: Chrome) -> Any:
     page.fill("#name", ADMIN)
     page.fill("#password", "wrong, wrong, wrong")
     page.click("main button")
-    assert "Name or password is wrong." in page.inner_text("[role=alert]")
+    expect(page.locator("[role=alert]")).to_contain_text("Name or password is wrong.")
     page.fill("#password", PASSWORD)
     page.click("main button")
     page.wait_for_url("**/nodes")
@@ -145,20 +145,20 @@ def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
     page.fill("[data-spec]", spec("x", 0))
     page.locator("#plan [data-state=bad]", has_text="training.steps").wait_for()
     expect(page.locator("[data-submit]")).to_be_disabled()
-    assert "cannot be submitted" in page.text_content("#plan-bar")
+    expect(page.locator("#plan-bar")).to_contain_text("cannot be submitted")
     page.fill("[data-spec]", spec("curve", 1_000_000))
     page.locator("#plan .verdict[data-state=good]").wait_for()
     ready.wait_for()
-    assert "Fits" in page.text_content("#plan-bar")
+    expect(page.locator("#plan-bar")).to_contain_text("Fits")
     page.focus("[data-spec]")
     page.keyboard.press("Control+Enter")
 
     page.wait_for_url("**/jobs/job_*")
-    assert page.inner_text("h1") == "seen-curve"
+    expect(page.locator("h1")).to_have_text("seen-curve")
     wait_for_state(page, "running")
     first = wait_for(lambda: points(page) > 20 and points(page), what="a curve", every_s=0.2)
     wait_for(lambda: points(page) > first + 50, what="the curve to grow", every_s=0.2)
-    assert page.inner_text("#line") == "live"
+    expect(page.locator("#line")).to_have_text("live")
     assert float(page.inner_text("[data-tile=loss]")) > 0
     page.click("[data-job-tabs] >> text=Charts")
     page.locator("[data-chart=lr] canvas").wait_for()
@@ -177,7 +177,7 @@ def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
     page.click("#cancel button")
     wait_for_state(page, "cancelled")
     wait_for(lambda: page.inner_text("#line") == "ended", what="the end of the stream")
-    assert "Cancelled" in page.inner_text("#event-list")
+    expect(page.locator("#event-list")).to_contain_text("Cancelled")
 
 
 def test_the_cursor_is_shared_and_moved_by_keys(platform: Running, page: Page) -> None:
@@ -207,7 +207,7 @@ def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
     page.route("**/stream", lambda route: route.abort())
     platform.process("api").kill()
     page.locator("#line-lost").wait_for(state="visible", timeout=15_000)
-    assert "The page shows the state of" in page.inner_text("#line-lost")
+    expect(page.locator("#line-lost")).to_contain_text("The page shows the state of")
     page.unroute("**/stream")
     page.locator("#line-lost").wait_for(state="hidden", timeout=60_000)
     before = points(page)
@@ -317,7 +317,7 @@ def test_a_study_is_watched_to_its_end(platform: Running, page: Page) -> None:
     assert legends[1] == legends[2] != formats.UNKNOWN, "two schedules, one curve"
     page.focus("[data-chart=speed-up] .plot")
     page.keyboard.press("ArrowLeft")
-    assert page.inner_text("[data-chart=speed-up] [data-legend] b >> nth=0") == "naive"
+    expect(page.locator("[data-chart=speed-up] [data-legend] b >> nth=0")).to_have_text("naive")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         for width in (360, 1280, 2560):
@@ -327,7 +327,7 @@ def test_a_study_is_watched_to_its_end(platform: Running, page: Page) -> None:
             wait_for(lambda fits=fits: page.evaluate(fits), what="the page to fit", every_s=0.1)
     page.click("#report tbody a >> nth=1")
     page.wait_for_url("**/jobs/job_*")
-    assert page.inner_text("h1") == "seen-study GPipe"
+    expect(page.locator("h1")).to_have_text("seen-study GPipe")
     page.click("#head a:has-text('a study')")
     page.wait_for_url("**/studies/study_*")
 
@@ -406,7 +406,7 @@ def test_the_keyboard_walks_and_selects_and_the_selection_stays(page: Page) -> N
     page.keyboard.press("j")
     assert page.evaluate("document.activeElement.closest('tr').id") != first
     page.keyboard.press("x")
-    assert page.inner_text("#bulk strong") == "1 selected"
+    expect(page.locator("#bulk strong")).to_have_text("1 selected")
     with page.expect_response("**/jobs/rows*"):
         page.evaluate("htmx.trigger(document.getElementById('rows'), 'refresh')")
     wait_for(lambda: page.inner_text("#bulk strong") == "1 selected", what="the selection to stay")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import axe_playwright_python
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from sqlalchemy import update
 
 from core.base.clock import utc_now
@@ -72,27 +72,27 @@ def test_a_student_starts_and_hands_in_without_the_command_line(
     page.goto("/jobs")
     page.click("nav[aria-label=Main] a:has-text('Courses')")
     page.click("a:has-text('Your program')")
-    assert page.inner_text("h1") == "Your program"
-    assert "Start it." in page.inner_text(".reason")
+    expect(page.locator("h1")).to_have_text("Your program")
+    expect(page.locator(".reason")).to_contain_text("Start it.")
     assert page.is_disabled("button:has-text('Hand in')")
     page.click("a.btn.primary:has-text('Start')")
-    assert "Script of ada." in page.inner_text(".reason")
+    expect(page.locator(".reason")).to_contain_text("Script of ada.")
     page.click("button:has-text('Start')")
     page.wait_for_url("**/jobs/job_*")
     job = page.url.rpartition("/")[2]
 
     page.goto("/courses/ml-lab/own")
-    assert "Wait for your jobs" in page.inner_text(".reason")
+    expect(page.locator(".reason")).to_contain_text("Wait for your jobs")
     page.click("button:has-text('Hand in')")
-    assert "have not ended" in page.inner_text("main")
+    expect(page.locator("main")).to_contain_text("have not ended")
     with stage.database.write() as session:
         values = {"state": JobState.SUCCEEDED, "finished_at": utc_now()}
         session.execute(update(Job).where(Job.id == job).values(**values))
     page.goto("/courses/ml-lab/own")
     page.click("button.primary:has-text('Hand in')")
-    assert "Handed in" in page.inner_text(".reason")
+    expect(page.locator(".reason")).to_contain_text("Handed in")
     page.click("a:has-text('Your report')")
-    assert "Your program" in page.inner_text("h1")
+    expect(page.locator("h1")).to_contain_text("Your program")
 
     page = instructor
     page.goto("/courses")
@@ -111,14 +111,14 @@ def test_an_instructor_asks_whether_the_hours_are_enough(instructor: Page) -> No
     page = instructor
     page.goto("/courses/ml-lab/own/roster")
     page.click("a:has-text('Will it be enough?')")
-    assert page.inner_text("h1") == "Will it be enough?"
+    expect(page.locator("h1")).to_have_text("Will it be enough?")
     page.fill("input[name=students]", "191")
     page.fill("input[name=days_left]", "1")
     page.click("button:has-text('Forecast')")
-    assert "Of 191 students" in page.inner_text(".reason")
+    expect(page.locator(".reason")).to_contain_text("Of 191 students")
     page.fill("input[name=days_left]", "soon")
     page.click("button:has-text('Forecast')")
-    assert "days_left" in page.inner_text("main")
+    expect(page.locator("main")).to_contain_text("days_left")
 
 
 @pytest.mark.parametrize(

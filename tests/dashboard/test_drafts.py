@@ -93,7 +93,7 @@ def test_back_finds_the_draft_until_it_is_submitted(page: Page) -> None:
     expect(page.locator("[data-spec]")).to_have_value(text)
     page.click("[data-submit]:not([disabled])")
     page.wait_for_url("**/jobs/job_*")
-    assert page.inner_text("h1") == "typed-by-hand"
+    expect(page.locator("h1")).to_have_text("typed-by-hand")
     assert drafts(page) == 0
     page.goto("/jobs/new")
     expect(page.locator("[data-draft]")).to_be_hidden()
@@ -110,7 +110,7 @@ def test_another_example_asks_before_it_replaces_what_was_typed(page: Page) -> N
     page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
     page.select_option("[name=example]", "gpt-tensor")
     assert asked == ["Replace your text with the example gpt-tensor?"]
-    assert page.input_value("[name=example]") == "gpt-fsdp"
+    expect(page.locator("[name=example]")).to_have_value("gpt-fsdp")
     assert page.input_value(STEPS) == "1234"
     page.once("dialog", lambda dialog: dialog.accept())
     page.select_option("[name=example]", "gpt-tensor")

@@ -120,7 +120,7 @@ def add(stage: Stage, session: Session, kind: str, state: JobState, *, name: str
 )
 def test_the_page_is_whole(stage: Stage, page: Page, kind: str, state: JobState) -> None:
     page.goto(f"/jobs/{stage.jobs[f'{kind}-{state}']}")
-    assert page.inner_text("#head .badge") == state
+    expect(page.locator("#head .badge")).to_have_text(state)
     text = page.inner_text("main")
     for never in ("NaN", "undefined", "Infinity", "null"):
         assert never not in text
@@ -152,7 +152,7 @@ def test_a_report_is_chosen_while_the_job_runs_and_is_there_once_it_has_ended(
     page.goto(f"/jobs/{job_id}")
     page.click("#report summary")
     page.click("text=Write it when it has ended")
-    assert page.inner_text("#head .tag >> nth=0") == "report when ended"
+    expect(page.locator("#head .tag >> nth=0")).to_have_text("report when ended")
     page.click("#report summary")
     page.click("text=Don't write it")
     expect(page.locator("text=report when ended")).to_have_count(0)
@@ -170,10 +170,10 @@ def test_a_report_is_chosen_while_the_job_runs_and_is_there_once_it_has_ended(
         job = session.get_one(Job, job_id)
         job.state, job.finished_at = JobState.SUCCEEDED, now
     page.click("#head a.btn:text-is('Report')")  # without a reload
-    assert page.inner_text("h1") == "to-report"
+    expect(page.locator("h1")).to_have_text("to-report")
     page.goto("/account")
     page.click("text=The report of your job is written")
-    assert page.inner_text("h1") == "to-report"
+    expect(page.locator("h1")).to_have_text("to-report")
 
 
 def test_the_page_of_a_job_that_this_version_cannot_read_has_its_lines(

@@ -205,7 +205,7 @@ def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Pa
     page.keyboard.press("x")
     page.keyboard.press("c")
     page.wait_for_url("**/jobs/compare?*")
-    assert page.inner_text("h1") == "homework-4"
+    expect(page.locator("h1")).to_have_text("homework-4")
     expect(page.locator("[data-results] thead a")).to_have_text(["ddp", "fsdp"])
     page.locator("[data-row=reach] .best").wait_for()
     assert page.inner_text("[data-read=fastest]").startswith("ddp, ")
@@ -219,7 +219,7 @@ def test_the_list_is_sorted_by_its_heads_and_selected_as_a_whole(page: Page) -> 
     assert names == sorted(names)
     assert page.locator("th[aria-sort=ascending]").inner_text().startswith("Name")
     page.check("[data-select-all]")
-    assert page.inner_text("[data-bulk-count]") == f"{len(names)} selected"
+    expect(page.locator("[data-bulk-count]")).to_have_text(f"{len(names)} selected")
     page.locator("#rows input[type=checkbox]").first.uncheck()
     assert page.evaluate("document.querySelector('[data-select-all]').indeterminate")
     page.check("[data-select-all]")
@@ -262,7 +262,7 @@ def test_any_number_is_a_column_of_the_list(stage: Stage, page: Page) -> None:
     others = page.locator("[data-metric-value]", has_text="\u2013")
     expect(others).to_have_count(page.locator("[data-metric-value]").count() - 1)
     page.click("text=ended")
-    assert page.input_value("[data-metric-of-list]") == "val/accuracy"
+    expect(page.locator("[data-metric-of-list]")).to_have_value("val/accuracy")
 
 
 def test_a_loss_to_reach_is_typed_and_the_times_follow(stage: Stage, page: Page) -> None:
@@ -312,14 +312,14 @@ def test_any_number_that_the_jobs_log_is_compared(stage: Stage, page: Page) -> N
     wait_for(lambda: "e-" in told.inner_text(), what="the learning rates, as 3.0e-5")
     assert chart.locator(".plot").get_attribute("aria-label") == "lr by step of every job"
     expect(chart.locator("[data-legend] .key")).to_have_count(4)
-    assert page.input_value("[data-metric]") == "lr"
+    expect(page.locator("[data-metric]")).to_have_value("lr")
 
 
 def test_a_report_is_written_opened_downloaded_and_checked(stage: Stage, page: Page) -> None:
     page.goto(f"/jobs/{stage.jobs['homework-4-ddp']}")
     page.click("#head button:has-text('Report')")
     page.wait_for_url("**/reports/*")
-    assert page.inner_text("h1") == "homework-4-ddp"
+    expect(page.locator("h1")).to_have_text("homework-4-ddp")
     expect(page.locator("svg path.curve").nth(2)).to_be_attached()
     assert len(page.pdf()) > 10_000
     page.set_viewport_size({"width": 360, "height": 900})
@@ -399,7 +399,7 @@ def test_every_logged_key_has_a_chart_in_the_section_of_its_prefix(
     assert page.locator("#logged figure:visible h3").all_inner_texts() == ["router/load/expert-3"]
     search.fill("perplexity")
     expect(page.locator("#logged .logged-group:visible")).to_have_count(0)
-    assert "no metric of this name" in page.inner_text("[data-logged-none]")
+    expect(page.locator("[data-logged-none]")).to_contain_text("no metric of this name")
 
 
 def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(
@@ -416,13 +416,13 @@ def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(
     expect(page.locator(".rank.straggler"), "of memory, none is too slow").to_have_count(0)
     page.click("[data-rank='11']")
     page.locator("[data-log] li", has_text="UserWarning").wait_for()
-    assert page.input_value("[data-log-rank]") == "11"
+    expect(page.locator("[data-log-rank]")).to_have_value("11")
     page.select_option("[data-log-level]", "warning")
     wait_for(lambda: page.locator("[data-log] li").count() == 1, what="only the warning")
     expect(page.locator(".pipe svg rect.fwd")).to_have_count(4 * 8)
     # 0.13 of a step is waited, and the slow rank waits for nobody.
     assert 11 < float(page.inner_text("[data-bubble]").removesuffix(" %")) < 14
-    assert "of step 3,000" in page.inner_text("[data-bubble-stages]")
+    expect(page.locator("[data-bubble-stages]")).to_contain_text("of step 3,000")
     page.click("[data-job-tabs] >> text=Charts")
     page.click("[data-colour=use_pct]")
     page.locator("[data-rank='3'] [data-value]", has_text="96 %").wait_for()
@@ -439,7 +439,7 @@ def test_a_running_job_gives_its_nodes_up_and_says_what_that_means(
 ) -> None:
     page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
     page.click("#requeue summary")
-    assert "no failure is counted" in page.inner_text("#requeue")
+    expect(page.locator("#requeue")).to_contain_text("no failure is counted")
     with page.expect_request(lambda request: request.url.endswith("/requeue")) as sent:
         page.route("**/requeue", lambda route: route.fulfill(status=204))
         page.click("#requeue button")
@@ -454,7 +454,7 @@ def test_an_agenda_is_told_by_its_stream_and_asks_for_nothing_by_itself(
     page.goto(address(stage, "/agendas/{agenda}"))
     wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.1)
     row = page.locator("#report tbody tr", has_text="lab-4-fsdp")
-    assert "400 / 2,000" in row.inner_text()
+    expect(row).to_contain_text("400 / 2,000")
     with stage.database.write() as session:
         session.get_one(Job, stage.jobs["lab-4-fsdp"]).last_step = 401
     row.locator("td", has_text="401 / 2,000").wait_for()
@@ -507,7 +507,7 @@ def test_a_failed_job_opens_with_its_last_lines_and_the_way_out(stage: Stage, pa
     page.goto(f"/jobs/{stage.jobs[failed]}")
     card = page.locator("#failure")
     assert card.locator("mark").all_inner_texts() == ["torch.OutOfMemoryError: CUDA out of memory"]
-    assert "2 last lines of rank 2, attempt 1 on north-01" in card.inner_text()
+    expect(card).to_contain_text("2 last lines of rank 2, attempt 1 on north-01")
     box = card.get_by_text("Edit and run again").bounding_box()
     assert box is not None
     assert box["y"] < 600, "in the first view"
@@ -536,7 +536,7 @@ def test_a_line_is_linked_folded_sought_and_downloaded(stage: Stage, page: Page)
     rows = page.locator("[data-log] li[data-line]")
     wait_for(lambda: rows.count() == 500, what="the last lines")
     folds = page.locator("[data-log] .fold button")
-    assert folds.first.inner_text() == "3 lines of frameworks"
+    expect(folds.first).to_have_text("3 lines of frameworks")
     noise = page.locator("[data-log] .noise")
     expect(noise.first).to_be_hidden()
     folds.first.click()
@@ -547,13 +547,13 @@ def test_a_line_is_linked_folded_sought_and_downloaded(stage: Stage, page: Page)
     search.press("Enter")
     search.press("Enter")
     found = page.locator("[data-log] .current")
-    assert found.locator("span").last.inner_text() == "line 1904 of 2000"
-    assert page.inner_text("[data-log-matches]") == "2 of 97"
+    expect(found.locator("span").last).to_have_text("line 1904 of 2000")
+    expect(page.locator("[data-log-matches]")).to_have_text("2 of 97")
     search.fill("the needle")
     search.press("Enter")  # it is not among the lines that are shown
     page.locator("[data-log] .current", has_text="the needle <b>").wait_for()
     expect(page.locator("[data-log] b")).to_have_count(0)
-    assert "not the newest" in page.inner_text("[data-log-count]")
+    expect(page.locator("[data-log-count]")).to_contain_text("not the newest")
 
     page.locator("[data-log] li.current .n").click()
     assert page.url.endswith("?line=1.0.stdout.40#logs")
@@ -561,7 +561,7 @@ def test_a_line_is_linked_folded_sought_and_downloaded(stage: Stage, page: Page)
     page.goto(f"{path}?line=1.0.stdout.700#logs")
     picked = page.locator("[data-log] .picked")
     picked.wait_for()
-    assert picked.locator(".n").inner_text() == "701"
+    expect(picked.locator(".n")).to_have_text("701")
     expect(picked.locator("time")).to_be_hidden()
     page.click(".logs summary")
     page.get_by_label("Times").check()
@@ -657,13 +657,13 @@ def test_form_and_yaml_are_two_views_of_one_spec(stage: Stage, page: Page) -> No
 def test_the_form_shows_what_is_used_and_says_what_it_is(stage: Stage, page: Page) -> None:
     page.goto("/jobs/new?example=gpt-zero2")
     page.locator("[data-submit]:not([disabled])").wait_for()
-    assert "ZeRO" in page.inner_text(".reason strong")
+    expect(page.locator(".reason strong")).to_contain_text("ZeRO")
     tensor = page.locator("[data-field='parallelism.tensor_parallel_degree']")
     expect(tensor, "zero2 has one axis").to_have_count(0)
     hint = page.locator("[id='f-training-warmup_steps-hint']")
     expect(hint).to_be_hidden()
     page.focus("[data-field='training.warmup_steps']")
-    assert "rises from zero" in hint.inner_text()
+    expect(hint).to_contain_text("rises from zero")
     page.focus("[data-field='parallelism.strategy']")
     page.select_option("[data-field='parallelism.strategy']", "fsdp")
     tensor.wait_for()
@@ -708,7 +708,7 @@ def test_a_click_asks_and_a_button_books_and_the_lease_is_extended_and_given_bac
     on_day(page, 4)
     page.locator("[data-lane=south-01] .cell").nth(5).click()
     page.locator("[data-verdict] [data-state=good]").wait_for()
-    assert "05:00 to 05:55" in page.inner_text("[data-book-usable]")
+    expect(page.locator("[data-book-usable]")).to_contain_text("05:00 to 05:55")
     page.select_option("[data-book-hours]", "2")
     page.locator("[data-book-usable]", has_text="05:00 to 06:55").wait_for()
     page.locator("[data-book-now]:not([disabled])", has_text="Book 2 h").click()
@@ -732,7 +732,7 @@ def test_a_day_is_chosen_before_an_hour_and_work_follows_the_booking(
     page.click("[data-any] button")
     starts = page.locator("[data-any-found] li")
     wait_for(lambda: starts.count() > 1, what="the starts")
-    assert "for 1 h" in starts.first.inner_text()
+    expect(starts.first).to_contain_text("for 1 h")
     starts.nth(1).get_by_role("button").click()
     page.locator("[data-book-now]:not([disabled])", has_text="Book 1 h").click()
     answer = page.locator("[data-lease-answer]")
@@ -745,7 +745,7 @@ def test_a_day_is_chosen_before_an_hour_and_work_follows_the_booking(
     answer.get_by_text("Run a job in it").click()
     page.wait_for_url(f"**/jobs/new?lease={lease}")
     chosen = page.locator("[data-field=lease]")
-    assert chosen.input_value() == lease
+    expect(chosen).to_have_value(lease)
     on_day(page, 5)
     page.click("[data-any] button")  # ada has as many open leases as she may
     refused = page.locator("[data-any-found] li")
@@ -785,7 +785,7 @@ def test_hours_are_dragged_and_chosen_by_keys(stage: Stage, page: Page) -> None:
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Shift+ArrowRight")
     page.locator("[data-book-usable]", has_text="03:00 to 04:55").wait_for()
-    assert page.inner_text("[data-book-title]") == "Book north-02"
+    expect(page.locator("[data-book-title]")).to_have_text("Book north-02")
 
 
 def test_of_two_who_want_an_hour_one_gets_it_and_the_other_is_told(
@@ -823,10 +823,10 @@ def test_a_node_is_found_drained_and_resumed_and_the_open_menu_stays(
     shown = page.locator("#rows tr:visible")
     expect(shown).to_have_count(3)
     lost = page.locator(f"#row-{stage.nodes['north-02']}")
-    assert "GPU 1 lost" in lost.inner_text()
-    assert "Reboot the node" in lost.inner_text()
+    expect(lost).to_contain_text("GPU 1 lost")
+    expect(lost).to_contain_text("Reboot the node")
     lost.locator("summary", has_text="each GPU").click()
-    assert "GPU 2: 1,395 of 1,410 MHz, 63 °C, 287 of 400 W, PCIe 4 x16" in lost.inner_text()
+    expect(lost).to_contain_text("GPU 2: 1,395 of 1,410 MHz, 63 °C, 287 of 400 W, PCIe 4 x16")
     page.click("[data-filter-class=h100x8]")
     expect(shown).to_have_count(0)
     page.fill("[data-filter]", "east-02")
@@ -836,14 +836,14 @@ def test_a_node_is_found_drained_and_resumed_and_the_open_menu_stays(
         session.get_one(Node, stage.nodes["east-02"]).last_seen_at = utc_now()
     wait_for(lambda: row.locator(".menu[open]").count() == 1, what="the menu to stay open")
     row.locator("a", has_text="Drain").click()
-    assert page.inner_text("h1") == "Drain east-02?"
-    assert "1 running job of 1 person" in page.inner_text(".question")
+    expect(page.locator("h1")).to_have_text("Drain east-02?")
+    expect(page.locator(".question")).to_contain_text("1 running job of 1 person")
     page.click("button:has-text('Drain east-02')")
     assert page.inner_text("h1") == "Drain east-02?", "not without a reason"
     page.fill("#reason", "a disk is swapped")
     page.click("button:has-text('Drain east-02')")
     page.locator(f"#row-{stage.nodes['east-02']} .badge", has_text="draining").wait_for()
-    assert "Reason: a disk is swapped." in row.inner_text()
+    expect(row).to_contain_text("Reason: a disk is swapped.")
     page.click("button:has-text('Undo')")
     page.locator(f"#row-{stage.nodes['east-02']} .badge[data-state=ready]").wait_for()
     closed = row.bounding_box()
@@ -973,7 +973,7 @@ def test_a_clean_up_is_previewed_applied_and_undone(stage: Stage, page: Page) ->
     page.locator("h2", has_text="Undone").wait_for()
     expect(page.locator("td .glyph", has_text="booked again")).to_have_count(1)
     page.goto("/admin/audit")
-    assert "cleanup" in page.inner_text("tbody")
+    expect(page.locator("tbody")).to_contain_text("cleanup")
 
 
 def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
@@ -1019,7 +1019,7 @@ def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
         theirs.locator("[data-verdict] [data-state=bad]", has_text="3 hours").wait_for()
         expect(theirs.locator("[data-book-now]")).to_be_disabled()
         assert theirs.locator("[data-left] li").count() > 0
-        assert "course-ml" in theirs.inner_text("[data-left-policy]")
+        expect(theirs.locator("[data-left-policy]")).to_contain_text("course-ml")
         theirs.locator("[data-windows] li", has_text="east, north").wait_for()
         their_page.close()
     finally:
@@ -1037,7 +1037,7 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     someone = page.locator("tr", has_text="student-22")
     someone.locator("summary").click()
     someone.get_by_text("Disable student-22").click()
-    assert page.inner_text("h1") == "Disable the account of student-22?"
+    expect(page.locator("h1")).to_have_text("Disable the account of student-22?")
     page.fill("#reason", "left the course")
     page.click("button:has-text('Disable student-22')")
     someone.locator(".badge", has_text="disabled").wait_for()
@@ -1046,7 +1046,7 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     someone.locator("summary").click()
     someone.locator("select").select_option("staff")
     someone.get_by_text("Set role").click()
-    assert page.inner_text("h1") == "Give student-22 the role staff?"
+    expect(page.locator("h1")).to_have_text("Give student-22 the role staff?")
     page.click("text=Back")
     page.goto("/account")
     page.select_option("#every", "digest")
@@ -1054,7 +1054,7 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     page.select_option("[name^='kind.'] >> nth=0", "off")
     page.click("[aria-label='Notifications'] button:has-text('Save')")
     page.locator("[role=status]", has_text="Saved.").wait_for()
-    assert page.input_value("#every") == "digest"
+    expect(page.locator("#every")).to_have_value("digest")
     page.fill("#zone", "Mars/Base")
     page.click("[aria-label='Time zone'] button")
     page.locator("[role=alert]", has_text="Mars/Base").wait_for()

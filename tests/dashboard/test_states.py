@@ -134,7 +134,7 @@ def test_a_server_that_goes_away_is_told_and_what_was_known_stays(
         "document.dispatchEvent(new Event('visibilitychange'))"
     )  # the line is opened anew
     page.locator("#line-lost").wait_for(state="visible", timeout=15_000)
-    assert page.inner_text("h1") == heading
+    expect(page.locator("h1")).to_have_text(heading)
     page.unroute_all()
     page.click("[data-try-now]")
     page.locator("#line-lost").wait_for(state="hidden", timeout=15_000)
@@ -155,7 +155,7 @@ def test_logs_that_cannot_be_read_say_so(stage: Stage, chrome: Chrome, owner: Pa
     owner.goto(f"/jobs/{stage.jobs['one']}#logs")
     empty = owner.locator("[data-log-empty]")
     wait_for(lambda: "could not be read" in empty.inner_text(), what="the refusal", every_s=0.1)
-    assert "Too many read." in empty.inner_text()
+    expect(empty).to_contain_text("Too many read.")
     owner.unroute_all()
     owner.clock.run_for(3000)
     owner.locator("[data-log] li", has_text="hello").wait_for(timeout=15_000)  # it tries again
@@ -203,6 +203,6 @@ def test_a_session_that_ended_keeps_the_page_and_leads_back(stage: Stage, owner:
     owner.context.clear_cookies()
     owner.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     owner.locator("#signed-out").wait_for(state="visible", timeout=20_000)
-    assert owner.inner_text("h1") == "one"
+    expect(owner.locator("h1")).to_have_text("one")
     link = owner.locator("#signed-out a")
     assert link.get_attribute("href") == f"/login?next={path}"

@@ -66,7 +66,7 @@ def test_a_broken_upload_goes_on_and_so_does_one_after_a_reload(
     page.goto("/datasets")
     broken = Connection(page, breaks={2, *range(4, 99)})
     page.set_input_files("#file", file)
-    assert page.input_value("#name") == "large-corpus"
+    expect(page.locator("#name")).to_have_value("large-corpus")
     page.click("text=Upload >> nth=-1")
     expect(page.locator("[data-upload-answer]")).to_contain_text("The server can't be reached.")
     expect(page.locator("[data-upload-answer]")).to_contain_text("80 % have", timeout=20_000)
@@ -99,7 +99,7 @@ def test_mistakes_are_told_and_several_files_are_one_dataset(
     shards[1].write_bytes(gzip.compress(b'{"text": "three"}\n'))
     page.goto("/datasets")
     page.set_input_files("#file", shards)
-    assert page.input_value("#format") == "jsonl"
+    expect(page.locator("#format")).to_have_value("jsonl")
     page.click("text=Upload >> nth=-1")
     answer = page.locator("[data-upload-answer]")
     expect(answer).to_contain_text('line 2 has no "text" that is a string')

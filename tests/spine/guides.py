@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.running import wait_for
 
@@ -73,7 +73,7 @@ def walk(page: Page, link: str) -> None:
     enter(page, link, STUDENT)
     page.click("nav[aria-label=Main] a:has-text('Courses')")
     page.click("a:has-text('1. Where the memory goes')")
-    assert "Book a block." in page.inner_text(".reason")
+    expect(page.locator(".reason")).to_contain_text("Book a block.")
     page.click("a.btn.primary:has-text('Book')")
     hour = int(datetime.now(UTC).replace(minute=0, second=0, microsecond=0).timestamp() * 1000)
     page.click(f"[data-day-grid] .cell[data-at='{hour}']")
@@ -82,7 +82,7 @@ def walk(page: Page, link: str) -> None:
     page.wait_for_selector("[data-mine] li:not(:has-text('You have no open leases'))")
     page.click("nav[aria-label=Main] a:has-text('Courses')")
     page.click("a:has-text('1. Where the memory goes')")
-    assert "Start it." in page.inner_text(".reason")
+    expect(page.locator(".reason")).to_contain_text("Start it.")
     page.click("a.btn.primary:has-text('Start')")
     page.click("button:has-text('Start')")
     page.wait_for_url("**/agendas/agenda_*")
@@ -95,6 +95,6 @@ def walk(page: Page, link: str) -> None:
 
     wait_for(is_over, what="the end of the jobs", within_s=120, every_s=1)
     page.click("button.primary:has-text('Hand in')")
-    assert "Handed in" in page.inner_text(".reason")
+    expect(page.locator(".reason")).to_contain_text("Handed in")
     page.click("a:has-text('Your report')")
-    assert "Where the memory goes" in page.inner_text("h1")
+    expect(page.locator("h1")).to_contain_text("Where the memory goes")

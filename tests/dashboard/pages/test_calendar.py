@@ -44,7 +44,7 @@ def test_nights_are_drawn_and_named(page: Page) -> None:
         "all => all.map(one => ['--s', '--e'].map(name => one.style.getPropertyValue(name)))"
     )
     assert columns == [["0", "6"], ["22", "24"]]
-    assert page.inner_text("[data-band-names]") == "night"
+    expect(page.locator("[data-band-names]")).to_have_text("night")
     expect(page.locator("[data-lane=cpu-01] .band"), "another policy's node").to_have_count(0)
 
 
@@ -110,7 +110,7 @@ def test_what_an_allowed_length_can_start_is_free_and_the_lengths_are_a_choice(
         cells.nth(12).click()
         offered = page.locator("[data-book-hours] option").all_inner_texts()
         assert offered == ["2 h", "3 h"]
-        assert page.input_value("[data-book-hours]") == "2"
+        expect(page.locator("[data-book-hours]")).to_have_value("2")
         page.locator("[data-book-now]:not([disabled])", has_text="Book 2 h").wait_for()
         page.select_option("[data-book-hours]", "3")
         page.locator("[data-book-now]", has_text="Book 3 h").wait_for()

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import httpx2
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from sqlalchemy import update
 
 from core.base.clock import utc_now
@@ -154,7 +154,7 @@ def test_hours_are_free_for_the_chosen_size(page: Page) -> None:
 def test_the_largest_free_block_is_told_for_each_node_and_of_all(page: Page) -> None:
     open_day(page)
     assert page.inner_text("[data-open=south-01]") == "4 of 4 free", "in the morning"
-    assert page.inner_text("[data-room]") == (
+    expect(page.locator("[data-room]")).to_have_text(
         "Largest block free: 8 GPUs for 3 h, on east-01 from 00:00."
     )
     page.select_option("[data-class]", "a100x4")
@@ -170,8 +170,8 @@ def test_a_part_is_booked_by_keys_and_shown_and_given_back(page: Page) -> None:
     page.keyboard.press("ArrowDown")  # from node to node: a node has one row of cells
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
-    assert page.inner_text("[data-book-title]") == "Book 2 GPUs of east-02"
-    assert "2 of 8 GPUs, NVIDIA H100" in page.inner_text("[data-book-hardware]")
+    expect(page.locator("[data-book-title]")).to_have_text("Book 2 GPUs of east-02")
+    expect(page.locator("[data-book-hardware]")).to_contain_text("2 of 8 GPUs, NVIDIA H100")
     page.locator("[data-book-now]:not([disabled])", has_text="Book 2 GPUs, 3 h").click()
     page.locator("[data-lease-answer]", has_text="Booked: 2 of 8 GPUs of east-02").wait_for()
     own = page.locator("[data-own]", has_text="2 of 8 GPUs of east-02")
@@ -276,8 +276,8 @@ def test_the_list_books_a_part_by_keys_on_a_phone(stage: Stage, chrome: Chrome) 
     page = context.new_page()
     page.goto("/leases")
     free = page.locator("section[aria-label='Free GPUs'] tr", has_text="east-02")
-    assert "of 8 GPUs" in free.inner_text()
-    assert "for 3 h from" in free.inner_text()
+    expect(free).to_contain_text("of 8 GPUs")
+    expect(free).to_contain_text("for 3 h from")
     page.focus("#node_class")
     page.keyboard.type("h100x8")
     page.fill("#start_local", f"{day()}T16:00")
@@ -289,7 +289,7 @@ def test_the_list_books_a_part_by_keys_on_a_phone(stage: Stage, chrome: Chrome) 
     page.keyboard.press("Enter")
     page.wait_for_url("**/leases/lease_*")
     assert page.inner_text("h1").startswith("2 of 8 GPUs of east-")
-    assert "16:00" in page.inner_text("section[aria-label=Hours]")
-    assert "Run a job in it" in page.inner_text("main")
+    expect(page.locator("section[aria-label=Hours]")).to_contain_text("16:00")
+    expect(page.locator("main")).to_contain_text("Run a job in it")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     context.close()
