@@ -2,10 +2,9 @@
 
 A state is written by `core.transitions.advance` alone, along an edge of EDGES. A state that no
 edge leaves is terminal. "Unreachable" and "stalled" are conditions with a timestamp, not states.
-`docs/states.md` is printed from this file (`python -m core.states`).
+`docs/states.md` is printed from this file (`python -m core.states_document`).
 """
 
-import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -274,9 +273,3 @@ def job_after(outcome: Outcome, desired: Desired, infrastructure_failures: int) 
     if retried or outcome in INTERRUPTED or outcome in (Outcome.PAUSED, Outcome.CANCELLED):
         return J.PAUSED if desired is Desired.PAUSE else J.QUEUED
     return J.FAILED
-
-
-if __name__ == "__main__":
-    from core.states_document import as_markdown
-
-    sys.stdout.write(as_markdown())

@@ -1,5 +1,7 @@
 """`docs/states.md`, as it is printed from the code."""
 
+import sys
+
 from core.reasons import QUOTA, VIOLATION, ReasonCode
 from core.states import (
     ATTEMPT_EDGES,
@@ -29,7 +31,12 @@ SECTIONS = {  # the first code of each
 
 def as_markdown() -> str:
     """Render `docs/states.md`: meanings, edges with their events, outcomes and reason codes."""
-    lines = ["# States", "", "Printed by `python -m core.states`; a test compares the two.", ""]
+    lines = [
+        "# States",
+        "",
+        "Printed by `python -m core.states_document`; a test compares the two.",
+        "",
+    ]
     for name, edges in (
         ("Job", JOB_EDGES),
         ("Attempt", ATTEMPT_EDGES),
@@ -76,3 +83,7 @@ def as_markdown() -> str:
         f"A lease taken away by staff for breaking a rule has `{VIOLATION}` and its code.",
     ]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(as_markdown())

@@ -120,4 +120,4 @@ def test_every_outcome_is_of_one_kind() -> None:
 
 def test_the_page_of_states_is_the_table() -> None:
     page = Path(__file__).parents[2] / "docs" / "states.md"
-    assert page.read_text() == as_markdown(), "print it again: python -m core.states"
+    assert page.read_text() == as_markdown(), "print it again: python -m core.states_document"
