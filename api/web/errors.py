@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from sqlalchemy.exc import DataError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from api.web.schemas import ProblemDocument, ProblemItem
 from core.base.errors import (
@@ -26,6 +27,7 @@ from core.base.strict_text import flaws
 
 MAX_ERRORS = 50
 QUEUE_RETRY_S = 60  # a full queue has no known end; a minute is worth another try
+CLIENT_GONE = 499  # nobody reads it; not an error of ours in the counts of answers
 TITLES = {
     400: ("bad_request", "Bad request"),
     401: ("unauthenticated", "Not signed in"),
@@ -81,6 +83,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(ClientDisconnect, _client_gone)
     app.add_exception_handler(OperationalError, _database_away)
     app.add_exception_handler(NoConnection, _database_away)
     app.add_exception_handler(DataError, _not_storable)
@@ -166,6 +169,11 @@ async def _http_exception(request: Request, error: Exception) -> Response:
         ProblemDocument(title=title, status=error.status_code, code=code, detail=detail),
         error.headers,
     )
+
+
+async def _client_gone(_: Request, error: Exception) -> Response:
+    """Answer nobody: the client left before its request was read, as a page does that asks anew."""
+    return Response(status_code=CLIENT_GONE)
 
 
 async def _database_away(request: Request, error: Exception) -> Response:

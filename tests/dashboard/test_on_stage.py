@@ -654,6 +654,37 @@ def test_form_and_yaml_are_two_views_of_one_spec(stage: Stage, page: Page) -> No
     page.locator("#spec-fields", has_text="The YAML cannot be read").wait_for()
 
 
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_what_is_typed_while_the_fields_are_read_anew_stays(
+    stage: Stage, page: Page, is_planned: bool
+) -> None:
+    """The answer of a slow server shows the fields as they were before."""
+    page.goto("/jobs/new")
+    page.locator("[data-submit]:not([disabled])").wait_for()
+    late: list[Route] = []
+
+    def hold_first(route: Route) -> None:
+        if late:
+            route.continue_()
+        late.append(route)
+
+    page.route("**/jobs/new/fields", hold_first)
+    page.select_option("[data-field='parallelism.strategy']", "fsdp")
+    wait_for(lambda: page.title() != "" and len(late) > 0, what="the reading of the fields")
+    page.fill("[data-field='training.steps']", "1234")
+    if is_planned:
+        page.locator("#plan:not(.old) [data-submit]:not([disabled])").wait_for()
+        expect(page.locator("[data-spec]")).to_have_value(re.compile("steps: 1234"))
+    late[0].continue_()
+    degree = page.locator("[data-field='parallelism.data_parallel_shard_degree']")
+    expect(degree).to_be_enabled()
+    expect(page.locator("[data-field='training.steps']")).to_have_value("1234")
+    page.locator("[data-submit]:not([disabled])").wait_for()
+    both = re.compile("steps: 1234.*strategy: fsdp", re.DOTALL)
+    expect(page.locator("[data-spec]")).to_have_value(both)
+    expect(page.locator("[data-field='training.steps']")).to_have_value("1234")
+
+
 def test_the_form_shows_what_is_used_and_says_what_it_is(stage: Stage, page: Page) -> None:
     page.goto("/jobs/new?example=gpt-zero2")
     page.locator("[data-submit]:not([disabled])").wait_for()

@@ -67,17 +67,12 @@ async function writeDraft(draft) {
   isGivenUp = true;
   text.value = draft.text;
   source.value = "yaml";
+  typed = { ...draft.fields };
   if (!(await readFields())) {
     setTimeout(writeDraft, AGAIN_MS, draft);
     return;
   }
   isGivenUp = false;
-  typed = { ...draft.fields };
-  for (const [name, value] of Object.entries(typed)) {
-    source.value = "form";
-    const control = /** @type {HTMLInputElement | null} */ (form.elements.namedItem(name));
-    if (control) control.value = value;
-  }
   replan();
 }
 
@@ -149,22 +144,34 @@ function show(view) {
   }
 }
 
-// Return true if the server could read the fields out of the text.
+// Return true if the server could read the fields out of the text. What was typed into them
+// meanwhile stays.
 async function readFields() {
-  let answer;
-  try {
-    answer = await reach("/jobs/new/fields", {
-      method: "POST",
-      headers: { "Content-Type": "application/x-www-form-urlencoded", "HX-Request": "true" },
-      body: new URLSearchParams({ spec: text.value }),
-    });
-  } catch {
-    tellLost();
-    return false;
+  let read = "";
+  let drawn = "";
+  do {
+    let answer;
+    read = text.value;
+    try {
+      answer = await reach("/jobs/new/fields", {
+        method: "POST",
+        headers: { "Content-Type": "application/x-www-form-urlencoded", "HX-Request": "true" },
+        body: new URLSearchParams({ spec: read }),
+      });
+    } catch {
+      tellLost();
+      return false;
+    }
+    if (answer.headers.has("HX-Redirect")) location.href = answer.headers.get("HX-Redirect");
+    if (answer.status !== 200) return false;
+    drawn = await answer.text();
+  } while (text.value !== read);
+  fields.innerHTML = drawn; // our own server's, escaped there like every page
+  for (const [name, value] of Object.entries(typed)) {
+    source.value = "form";
+    const control = /** @type {HTMLInputElement | null} */ (form.elements.namedItem(name));
+    if (control) control.value = value;
   }
-  if (answer.headers.has("HX-Redirect")) location.href = answer.headers.get("HX-Redirect");
-  if (answer.status !== 200) return false;
-  fields.innerHTML = await answer.text(); // our own server's, escaped there like every page
   tellErrors();
   return true;
 }
@@ -247,6 +254,8 @@ text.addEventListener("htmx:before:request", () => {
 
 document.addEventListener("htmx:after:swap", async () => {
   plan.classList.remove("old");
+  const isApplied = change.value !== "";
+  change.value = "";
   const rewritten = plan.querySelector("[data-rewritten]");
   if (rewritten && !isGivenUp) {
     text.value = rewritten.value;
@@ -254,14 +263,15 @@ document.addEventListener("htmx:after:swap", async () => {
     tellLine();
     if (asked === edits) typed = {}; // all of them are in the text now
     keep();
-    if ((change.value || isReshaped) && asked === edits && !fields.hidden) {
+    if ((isApplied || isReshaped) && asked === edits && !fields.hidden) {
       const focused = document.activeElement?.id;
+      const before = edits;
       isReshaped = false;
       await readFields();
       if (focused) document.getElementById(focused)?.focus();
+      if (edits !== before) replan(); // with the fields as they are drawn now
     }
   }
-  change.value = "";
   tellErrors();
 });
 

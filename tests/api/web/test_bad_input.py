@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
+from starlette.types import Message
+from structlog.testing import capture_logs
 
 from core.base.settings import ApiSettings
 from core.tables.jobs import Job
@@ -240,3 +242,34 @@ def test_a_bare_number_is_no_time(world: World, path: str, param: str, number: s
     assert answer.status_code == 422
     [problem] = [one for one in answer.json()["errors"] if one["param"] == param]
     assert "RFC 3339" in problem["message"]
+
+
+def test_a_client_that_leaves_before_its_form_was_read_is_no_error_of_ours(world: World) -> None:
+    """As a page does that asks anew: nothing is logged, and no answer of 5xx is counted."""
+    headers = {"host": "127.0.0.1:8471", "sec-fetch-site": "same-origin", "content-length": "9"}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/jobs/new/fields",
+        "raw_path": b"/jobs/new/fields",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("192.0.2.7", 50000),
+        "server": ("127.0.0.1", 8471),
+    }
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with capture_logs() as lines:
+        world.nobody.portal.call(world.app, scope, receive, send)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == []
+    assert [one["status"] for one in sent if one["type"] == "http.response.start"] == [499]
