@@ -54,11 +54,11 @@ check: $(INSTALLED)  ## Lint, types, import contracts, words of docstrings and o
 		$(JAVASCRIPT)/node_modules/.bin/tsc --project dashboard; \
 	fi
 
-test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
+test: $(INSTALLED)  ## All but the slow tests, with real PostgreSQL and Valkey; 12 minutes on two cores
 	@$(BIN)/python -m tests.install
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
-test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
+test-all: $(INSTALLED)  ## The slow ones, too: every combination, rare faults, both databases throughout
 	@$(BIN)/python -m tests.install
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --hypothesis-profile new-cases
 

@@ -27,6 +27,7 @@ from core.database.database import Database
 from core.database.schema import upgrade
 from core.process.parent_death import die_with_parent
 from standalone import valkey
+from tests.one_database import is_for_test_all
 from tests.postgresql import running_server
 from tests.running import Running, running_platform
 
@@ -57,6 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=lambda item: WAITING not in item.path.parents)
     for item in items:
+        if is_for_test_all(item):
+            item.add_marker(pytest.mark.slow)
         group = _group(item)
         if group is not None:
             item.add_marker(pytest.mark.xdist_group(group))

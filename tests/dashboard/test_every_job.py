@@ -42,11 +42,9 @@ OUTCOMES = {
     JobState.PAUSED: Outcome.PAUSED,
 }
 ALSO = {
-    ("images", JobState.RUNNING),
     ("two-nodes", JobState.RUNNING),
     ("fine-tuning", JobState.PAUSED),
     ("program", JobState.RUNNING),
-    ("program", JobState.FAILED),
 }
 """Of other kinds than a recipe, which is tried in every state."""
 

@@ -95,6 +95,11 @@ LIKE_OTHERS = (
     "/jobs/{sweep-lr-3e-4}",
 )
 """Pages from the template of another one."""
+LISTS = (
+    *("/reports", "/studies", "/agendas", "/datasets", "/models", "/workspace"),
+    *("/search?q=homework", "/help", "/usage", "/admin/people", "/admin/audit", "/admin/settings"),
+)
+"""Pages of parts which other pages have, too: lists, cards and plain forms."""
 SHOW_MORE = ("/calendar", "/jobs", "/leases", "/datasets", f"/jobs/{{{LLAMA}}}", "/nodes")
 """Pages which hide a part of their own on a phone; on others only the head is different."""
 
@@ -103,7 +108,7 @@ def examinations() -> Iterator[Any]:
     """Path, widths at which it is examined, and scheme."""
     slow = pytest.mark.slow
     for path in (*PAGES, *RARE):
-        is_rare = path in (*RARE, *LIKE_OTHERS)
+        is_rare = path in (*RARE, *LIKE_OTHERS, *LISTS)
         widths = (360, 1280) if path in SHOW_MORE or is_rare else (360,)
         marks = [slow] if is_rare else []
         yield pytest.param(path, widths, "light", id=f"{path}-light", marks=marks)

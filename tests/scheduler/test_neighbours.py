@@ -71,7 +71,7 @@ def test_whatever_ends_a_neighbour_an_attempt_goes_on_and_ends_as_it_ends_itself
     assert (world.attempt(watched).id, world.attempt(watched).outcome) == (before.id, own_end)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @quick_on_postgresql
 def test_every_booking_begins_at_its_start_if_those_before_it_end_clean(
     world: World, seed: int

@@ -16,7 +16,7 @@ from tests.spine.jobs import attempts, get, spec, submit, wait_for_end
 from tests.worker.gpu_nodes import A100, DOUBLE, a100, foreign_process, uuid_of, write_script
 from tests.worker.nodes import HERE, TREE
 
-pytestmark = pytest.mark.gloo
+pytestmark = [pytest.mark.gloo, pytest.mark.slow]
 STEPS = 20
 
 
@@ -80,7 +80,6 @@ def test_the_demo_takes_the_four_gpus_of_its_node(platform: Running, client: htt
     assert [one["step"] for one in saved] == [STEPS, STEPS // 2]
 
 
-@pytest.mark.slow
 def test_a_gpu_that_somebody_else_uses_is_left_out_and_comes_back(
     platform: Running, client: httpx2.Client, script: Path, bystander: int
 ) -> None:

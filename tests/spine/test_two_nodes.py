@@ -278,6 +278,7 @@ def said(client: httpx2.Client, job_id: str) -> str:
     return "\n".join(line["text"] for line in lines)
 
 
+@pytest.mark.slow
 def test_a_script_on_two_nodes_reaches_its_fellow_and_nobody_else(
     platform: Running, client: httpx2.Client, tmp_path: Path
 ) -> None:

@@ -384,8 +384,16 @@ def test_no_api_sweeps_during_a_backup_however_soon_it_was_due(
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("empty_url", ["sqlite", "postgresql"], indirect=True)
-@pytest.mark.parametrize("was_read_only", [False, True])
+@pytest.mark.parametrize(
+    ("empty_url", "was_read_only"),
+    [
+        ("sqlite", False),
+        ("postgresql", True),
+        pytest.param("sqlite", True, marks=pytest.mark.slow),
+        pytest.param("postgresql", False, marks=pytest.mark.slow),
+    ],
+    indirect=["empty_url"],
+)
 def test_a_notice_leaves_once_of_the_platform_and_of_its_restored_copy(
     settings: ApiSettings, empty_url: str, tmp_path: Path, was_read_only: bool
 ) -> None:

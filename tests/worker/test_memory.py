@@ -97,6 +97,9 @@ def test_it_is_ended_in_either_sandbox(
     ended(api, node, api.wait_for_exit(api.order(script_order(api, FILLS))))
 
 
+@pytest.mark.parametrize(
+    "start", ["cgroups", pytest.param("counted", marks=pytest.mark.slow)], indirect=True
+)
 def test_a_training_that_fills_the_memory_is_told_what_its_plan_had_said(
     api: FakeApi, node: Node, start: Callable[..., None]
 ) -> None:

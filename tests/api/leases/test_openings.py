@@ -55,7 +55,7 @@ def seen(
         )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_what_is_kept_is_what_judging_anew_would_say(world: World, seed: int) -> None:
     chance = random.Random(seed)

@@ -73,7 +73,9 @@ def test_a_page_of_the_same_name_without_encryption_is_not_ours(settings: ApiSet
             assert answer.status_code == status, origin
 
 
-@pytest.mark.parametrize("public_url", ["", "http://yard.example.org"])
+@pytest.mark.parametrize(
+    "public_url", [pytest.param("", marks=pytest.mark.slow), "http://yard.example.org"]
+)
 def test_it_does_not_listen_to_the_world_without_an_https_address(
     settings: ApiSettings, tmp_path: Path, public_url: str
 ) -> None:

@@ -42,11 +42,11 @@ def cells(matrix: dict[Split, Variant], *, quick: Collection[Split] = ()) -> lis
     ]
 
 
-# Essential too, but left to `make test-all`: test_zero.py and test_pretrained.py have ZeRO,
-# test_pipeline.py most other schedules, and of four ranks a few are enough.
+# Essential too, but left to `make test-all`: test_zero.py and test_pretrained.py have ZeRO and
+# tensor parallelism, test_pipeline.py most other schedules, and of four ranks a few are enough.
 LATER = {
     *("zero1", "zero2", "zero3", "zero1-shard2", "zero2-shard2", "zero3-shard2", "naive"),
-    *("pipeline2-1F1B", "pipeline2-Interleaved1F1B"),
+    *("pipeline2-1F1B", "pipeline2-Interleaved1F1B", "tensor2"),
     *("pipeline2-InterleavedZeroBubble", "pipeline2-ZBVZeroBubble"),
     "context2-tensor2-sequence-ulysses2",
     "shard2-context2-ulysses2",

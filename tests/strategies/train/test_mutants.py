@@ -27,12 +27,9 @@ def cells_for(name: str) -> list[tuple[Split, Variant]]:
     return [(split, variant) for split, variant in MATRIX.items() if needs <= words(split, variant)]
 
 
-QUICK = {  # one for each axis; the rest is for `make test-all`
-    "ddp_takes_the_mean_of_ranks",
+QUICK = {  # the rest is for `make test-all`
     "fsdp_takes_the_mean_of_ranks",
     "every_tensor_rank_counts_the_loss",
-    "context_ranks_keep_their_gradients",
-    "the_ends_of_a_pipeline_keep_their_gradients",
 }
 CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MUTANTS]
 

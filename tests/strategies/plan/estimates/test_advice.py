@@ -207,6 +207,7 @@ def test_more_memory_never_makes_a_job_unfit(
     assert large.fits or not small.fits
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(models, st.integers(0, 2), st.sampled_from(sorted(PRODUCTS)))
 def test_more_gpus_never_make_a_job_of_auto_unfit(model: str, doubled: int, node: str) -> None:

@@ -87,7 +87,7 @@ def test_with_weights_of_two_bytes_nothing_wider_is_sent_but_sums(case: str) -> 
     compare(ranks, parallelism, types, **changes)
 
 
-@pytest.mark.parametrize("base", ["int8", "nf4"])
+@pytest.mark.parametrize("base", [pytest.param("int8", marks=pytest.mark.slow), "nf4"])
 def test_codes_of_frozen_weights_are_gathered_as_they_are(base: str) -> None:
     """As bytes; row scales (int8), and those of blocks of scales (nf4), are whole on every rank."""
     adapter = {"targets": ["query", "down"], "base": base}

@@ -86,9 +86,9 @@ def kept_by_torch(spec: TrainSpec, kernel: SDPBackend) -> int:
     [
         ("float32", False, MATH),
         ("float32", True, MATH),
-        ("float64", False, MATH),
+        pytest.param("float64", False, MATH, marks=pytest.mark.slow),
         ("pure_bfloat16", True, MATH),
-        ("pure_bfloat16", True, FUSED),
+        pytest.param("pure_bfloat16", True, FUSED, marks=pytest.mark.slow),
         ("float32", True, FUSED),
     ],
 )
@@ -135,7 +135,10 @@ def test_a_layer_at_work_has_twice_its_scores_beside_those_that_it_keeps(
 
 
 @pytest.mark.parametrize("how", [NONE, SELECTIVE, FULL])
-@pytest.mark.parametrize(("packing", "kernel"), [(False, MATH), (True, MATH), (True, FUSED)])
+@pytest.mark.parametrize(
+    ("packing", "kernel"),
+    [(False, MATH), pytest.param(True, MATH, marks=pytest.mark.slow), (True, FUSED)],
+)
 def test_the_passes_of_a_model_peak_where_the_plan_says(
     packing: bool, kernel: SDPBackend, how: ActivationCheckpointing
 ) -> None:

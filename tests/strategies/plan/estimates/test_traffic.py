@@ -41,7 +41,7 @@ def sent(found: Plan) -> dict[str, Traffic]:
             {"strategy": "ddp", "gradient_compression": "bfloat16"}, "none", marks=ALSO_FAKE
         ),
         pytest.param({"strategy": "fsdp"}, "full", marks=ALSO_FAKE),
-        ({"strategy": "zero2"}, "none"),
+        pytest.param({"strategy": "zero2"}, "none", marks=pytest.mark.slow),
         pytest.param({"strategy": "tensor"}, "full", marks=ALSO_FAKE),
         pytest.param({"strategy": "tensor", "sequence_parallel": True}, "full", marks=ALSO_FAKE),
         ({"strategy": "pipeline", "pipeline_schedule": "Interleaved1F1B"}, "none"),

@@ -69,9 +69,7 @@ def by_weights(optimizer: str, momentum: float = 0.9, width: int = 512) -> Case:
 QUICK = [
     two("ddp", {"strategy": "ddp"}),
     two("fsdp, bfloat16, 4 micro-batches", {"strategy": "fsdp"}, precision="bfloat16", **IN_FOUR),
-    two("zero3", {"strategy": "zero3"}),
     two("pipeline, 1F1B", {"strategy": "pipeline"}),
-    two("context, ring", {"strategy": "context"}),
     by_weights("lamb", width=256),
 ]
 LONG = [
@@ -206,12 +204,14 @@ LONG = [
     ),
     two("zero1", {"strategy": "zero1"}),
     two("zero2", {"strategy": "zero2"}),
+    two("zero3", {"strategy": "zero3"}),
     two("tensor", {"strategy": "tensor"}),
     two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, GPipe", {"strategy": "pipeline", "pipeline_schedule": "GPipe"}),
     two("pipeline, interleaved", {"strategy": "pipeline", "pipeline_schedule": "Interleaved1F1B"}),
     two("pipeline, ZBV", {"strategy": "pipeline", "pipeline_schedule": "ZBVZeroBubble"}),
     two("naive", {"strategy": "naive"}),
+    two("context, ring", {"strategy": "context"}),
     two("context, Ulysses", {"strategy": "context", "ulysses_degree": 2}),
     one("gpt, LoRA", GPT, adapter=LORA),
     one("gpt, LoRA, full checkpointing", GPT, adapter=LORA, activation_checkpointing="full"),

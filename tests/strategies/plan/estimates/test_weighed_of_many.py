@@ -42,12 +42,6 @@ class Case(NamedTuple):
 
 QUICK = [
     Case("8B, fsdp, float32", OF_8B, 8, {**FSDP, "precision": "float32"}),
-    Case(
-        "8B, tensor, sequence parallel, float32",
-        {**OF_8B, "kv_heads": 8},
-        8,
-        {"parallelism": {"strategy": "tensor", "sequence_parallel": True}, "precision": "float32"},
-    ),
 ]
 LONG = [
     Case("8B, fsdp, full checkpointing", OF_8B, 2, FULL),
@@ -61,6 +55,12 @@ LONG = [
     ),
     Case("8B, fsdp, many logits", OF_8B, 8, {**FULL, "training__global_batch_size": 32}),
     Case("8B, fsdp, float32", OF_8B, 8, {**FULL, "precision": "float32"}),
+    Case(
+        "8B, tensor, sequence parallel, float32",
+        {**OF_8B, "kv_heads": 8},
+        8,
+        {"parallelism": {"strategy": "tensor", "sequence_parallel": True}, "precision": "float32"},
+    ),
     Case("8B, tensor", {**OF_8B, "kv_heads": 8}, 8, {"parallelism": {"strategy": "tensor"}}),
     Case("7B, fsdp", OF_7B, 8, {**FSDP, "data__vocabulary_size": 2_000}),
     Case("70B, fsdp", {**OF_70B, "kv_heads": 1}, 64, FULL),

@@ -64,7 +64,13 @@ SEVERAL = {"pipeline_parallel_degree": 2}
 CASES: list[Any] = [
     pytest.param(2, pipeline("GPipe"), False, id="GPipe", marks=pytest.mark.slow),
     pytest.param(2, pipeline("1F1B"), True, id="1F1B-tied"),
-    pytest.param(2, pipeline("Interleaved1F1B", pipeline_stages_per_rank=3), False, id="six"),
+    pytest.param(
+        2,
+        pipeline("Interleaved1F1B", pipeline_stages_per_rank=3),
+        False,
+        id="six",
+        marks=pytest.mark.slow,
+    ),
     pytest.param(
         2,
         pipeline("InterleavedZeroBubble", pipeline_stages_per_rank=1),

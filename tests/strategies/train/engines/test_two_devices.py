@@ -64,7 +64,10 @@ def test_ranks_that_share_gradients_or_weights_step_skip_and_load_on_a_device(
     "changes",
     [
         {"precision": "bfloat16", "training__optimizer": "sgd"},
-        {"precision": "float16", "adapter": {"rank": 2, "targets": ["query"]}},
+        pytest.param(
+            {"precision": "float16", "adapter": {"rank": 2, "targets": ["query"]}},
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"precision": "float32"}, marks=pytest.mark.slow),
         pytest.param({"precision": "pure_bfloat16"}, marks=pytest.mark.slow),
     ],

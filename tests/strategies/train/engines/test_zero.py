@@ -70,7 +70,7 @@ class TestRanks:
             pytest.param(2, IN_PARTS, id="2", marks=LATER),
             pytest.param(3, IN_PARTS, id="3", marks=LATER),
             pytest.param(1, IN_PARTS | OPTIMIZER, id="1-optimizer-offloaded", marks=LATER),
-            pytest.param(2, OPTIMIZER, id="2-optimizer-offloaded"),
+            pytest.param(2, OPTIMIZER, id="2-optimizer-offloaded", marks=LATER),
             pytest.param(3, IN_PARTS | OPTIMIZER | PARAMETERS, id="3-both-offloaded"),
             pytest.param(3, PARAMETERS, id="3-parameters-offloaded", marks=LATER),
             pytest.param(2, {"training__optimizer": "sgd"}, id="2-sgd"),

@@ -39,8 +39,8 @@ def train(pool: Pool, ragged: Options, path: Path, *, ranks: int = 2, **changes:
 @pytest.mark.parametrize(
     ("ranks", "changes"),
     [
-        (2, {"precision": "bfloat16"}),
         (2, {"training__optimizer": "sgd", "activation_checkpointing": "full"}),
+        pytest.param(2, {"precision": "bfloat16"}, marks=pytest.mark.slow),
         pytest.param(2, {"precision": "float16"}, marks=pytest.mark.slow),
         pytest.param(2, {"precision": "pure_bfloat16"}, marks=pytest.mark.slow),
         pytest.param(
