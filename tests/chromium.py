@@ -1,4 +1,7 @@
-"""Finds Chromium for the browser tests; `python -m tests.install` installs it where it may."""
+"""Finds Chromium for the browser tests, and says how long they wait for what they expect.
+
+`python -m tests.install` installs it where it may.
+"""
 
 import shutil
 from pathlib import Path

@@ -32,9 +32,9 @@ from tests.postgresql import running_server
 from tests.running import Running, running_platform
 
 # A busy machine is no failure: time is measured by benchmarks, not by tests.
-# `make test` tries the same fifty cases each time, so that it judges the change alone; `make
+# `make test` tries the same thirty cases each time, so that it judges the change alone; `make
 # test-all` looks for a hundred new ones.
-settings.register_profile("same-cases", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("same-cases", deadline=None, derandomize=True, max_examples=30)
 settings.register_profile("new-cases", deadline=None)
 settings.load_profile("same-cases")
 

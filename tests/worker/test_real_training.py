@@ -101,26 +101,27 @@ def order_on_images(data: dict[str, Any], **fields: Any) -> Any:
     return order.model_copy(update={"spec": spec, "plan": planned, "dataset_format": "npz"})
 
 
-def test_images_are_fetched_or_made_and_trained_on(api: FakeApi, node: Node) -> None:
+@pytest.mark.parametrize("dataset", ["mine", pytest.param("digits", marks=pytest.mark.slow)])
+def test_images_are_fetched_or_made_and_trained_on(api: FakeApi, node: Node, dataset: str) -> None:
     """An uploaded file, and the built-in digits; both on the curve of one rank."""
-    pixels = np.arange(80 * 6 * 5).astype(np.uint8).reshape(80, 6, 5)
-    content = io.BytesIO()
-    np.savez(content, images=pixels, labels=np.arange(80) % 4)
-    file = api.add_file("dataset", content.getvalue())
-    known = {"dataset": "mine", "image_shape": [6, 5], "classes": 4, "held_out": 0.1}
-    for order in (
-        order_on_images(known, job="job_uploaded", dataset=file),
-        order_on_images({"dataset": "digits"}, job="job_digits"),
-    ):
-        key = api.order(order)
-        record = api.wait_for_exit(key, within_s=150)
-        assert record.outcome is Outcome.SUCCEEDED, (record, node.log.read_text())
-        assert record.result is not None
-        assert record.result.eval_accuracy is not None
-        api.wait_for(lambda key=key: (o := api.observed(key)) is not None and o.kept)  # type: ignore[misc]
-        observed = api.observed(key)
-        assert observed is not None
-        assert observed.certificate is not None
-        assert observed.certificate.verdict == "pass"
-        assert {file.path for file in api.artifacts[key]} >= {"model.safetensors"}
-        del api.orders[key]
+    if dataset == "digits":
+        order = order_on_images({"dataset": dataset}, job="job_digits")
+    else:
+        pixels = np.arange(80 * 6 * 5).astype(np.uint8).reshape(80, 6, 5)
+        content = io.BytesIO()
+        np.savez(content, images=pixels, labels=np.arange(80) % 4)
+        file = api.add_file("dataset", content.getvalue())
+        known = {"dataset": dataset, "image_shape": [6, 5], "classes": 4, "held_out": 0.1}
+        order = order_on_images(known, job="job_uploaded", dataset=file)
+    key = api.order(order)
+    record = api.wait_for_exit(key, within_s=150)
+    assert record.outcome is Outcome.SUCCEEDED, (record, node.log.read_text())
+    assert record.result is not None
+    assert record.result.eval_accuracy is not None
+    api.wait_for(lambda: (o := api.observed(key)) is not None and o.kept)
+    observed = api.observed(key)
+    assert observed is not None
+    assert observed.certificate is not None
+    assert observed.certificate.verdict == "pass"
+    assert {file.path for file in api.artifacts[key]} >= {"model.safetensors"}
+    del api.orders[key]

@@ -111,25 +111,18 @@ def offloaded_optimizer(resolved: ResolvedSpec) -> Iterator[Fields]:
 
 
 def offloaded_parts(resolved: ResolvedSpec) -> Iterator[Fields]:
-    if resolved.hardware.device == "cuda":
-        host = {"offload_optimizer": Offload.CPU.value, "offload_parameters": Offload.CPU.value}
-        if resolved.nodes > 1 and resolved.ranks_per_node > 1:
-            degree = resolved.ranks_per_node
-            yield instead(Strategy.HSDP, data_parallel_shard_degree=degree, **host)
-        if resolved.world_size > 1:
-            yield instead(Strategy.FSDP, **host)
+    if resolved.hardware.device == "cuda" and resolved.world_size > 1:
+        yield from fully_sharded(resolved, **all_in(Offload.CPU))
 
 
 def offloaded_weights(resolved: ResolvedSpec) -> Iterator[Fields]:
     if resolved.hardware.device == "cuda":
-        host = Offload.CPU.value
-        yield instead(Strategy.ZERO3, offload_optimizer=host, offload_parameters=host)
+        yield instead(Strategy.ZERO3, **all_in(Offload.CPU))
 
 
 def offloaded_to_files(resolved: ResolvedSpec) -> Iterator[Fields]:
     if resolved.hardware.device == "cuda":
-        disk = Offload.NVME.value
-        yield instead(Strategy.ZERO3, offload_optimizer=disk, offload_parameters=disk)
+        yield instead(Strategy.ZERO3, **all_in(Offload.NVME))
 
 
 def sharded_optimizer(resolved: ResolvedSpec) -> Iterator[Fields]:
@@ -144,10 +137,8 @@ def sharded(resolved: ResolvedSpec) -> Iterator[Fields]:
 
 
 def sharded_inside_nodes(resolved: ResolvedSpec) -> Iterator[Fields]:
-    if resolved.nodes > 1 and resolved.ranks_per_node > 1:
-        yield instead(Strategy.HSDP, data_parallel_shard_degree=resolved.ranks_per_node)
     if resolved.nodes > 1:
-        yield instead(Strategy.FSDP)
+        yield from fully_sharded(resolved)
 
 
 def split_matrices(resolved: ResolvedSpec) -> Iterator[Fields]:
@@ -465,6 +456,19 @@ def ratio(new: float | None, old: float | None) -> float | None:
 def instead(strategy: Strategy, **options: Any) -> Fields:
     """Return the change to another strategy, with the whole `parallelism` part of the spec."""
     return {"parallelism": {"strategy": strategy.value, **options}}
+
+
+def fully_sharded(resolved: ResolvedSpec, **options: Any) -> Iterator[Fields]:
+    """Yield the change to HSDP, where there are several nodes of several ranks, and to FSDP."""
+    if resolved.nodes > 1 and resolved.ranks_per_node > 1:
+        degree = resolved.ranks_per_node
+        yield instead(Strategy.HSDP, data_parallel_shard_degree=degree, **options)
+    yield instead(Strategy.FSDP, **options)
+
+
+def all_in(place: Offload) -> Fields:
+    """Return the options that keep all of a model's state outside the device."""
+    return {"offload_optimizer": place.value, "offload_parameters": place.value}
 
 
 def changed(spec: TrainSpec, fields: Fields) -> TrainSpec:

@@ -53,14 +53,14 @@ def weights_follow_the_optimizer(resolved: ResolvedSpec) -> Iterator[Problem]:
 
 def sharded_parts_move_together(resolved: ResolvedSpec) -> Iterator[Problem]:
     """fsdp and hsdp keep weights, gradients and optimizer state of a rank in one place."""
+    if not _offloads_by_torch(resolved):
+        return
     parallelism = resolved.spec.parallelism
     asked_for = {
         "offload_optimizer": parallelism.offload_optimizer,
         "offload_parameters": parallelism.offload_parameters,
     }
     given = [field for field, device in asked_for.items() if device is Offload.CPU]
-    if not _offloads_by_torch(resolved):
-        return
     for field, device in asked_for.items():
         if device is Offload.NONE:
             yield Problem(

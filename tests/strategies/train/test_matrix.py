@@ -46,7 +46,8 @@ def cells(matrix: dict[Split, Variant], *, quick: Collection[Split] = ()) -> lis
 # tensor parallelism, test_pipeline.py most other schedules, and of four ranks a few are enough.
 LATER = {
     *("zero1", "zero2", "zero3", "zero1-shard2", "zero2-shard2", "zero3-shard2", "naive"),
-    *("pipeline2-1F1B", "pipeline2-Interleaved1F1B", "tensor2"),
+    *("pipeline2-1F1B", "pipeline2-Interleaved1F1B"),
+    *("tensor2", "tensor2-sequence"),
     *("pipeline2-InterleavedZeroBubble", "pipeline2-ZBVZeroBubble"),
     "context2-tensor2-sequence-ulysses2",
     "shard2-context2-ulysses2",

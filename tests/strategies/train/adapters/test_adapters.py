@@ -263,7 +263,6 @@ SPLITS_OF_4 = [split for split in MATRIX if split.ranks == 4]
 
 SOON = {  # in `make test`: where ranks hold parts of matrices or of codes
     "lora": {"shard2", "tensor2-sequence"},
-    "nf4": {"shard2"},
     "int8": {"shard2"},
 }
 
@@ -275,7 +274,7 @@ def cells() -> list[Any]:
             name,
             split,
             id=f"{name}-{split}",
-            marks=[GLOO] if str(split) in SOON[name] else [GLOO, pytest.mark.slow],
+            marks=[GLOO] if str(split) in SOON.get(name, ()) else [GLOO, pytest.mark.slow],
         )
         for name, adapter in ADAPTERS.items()
         for split in SPLITS
