@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ FOLDER_NAME = re.compile(r"^([A-Za-z0-9_-]{1,80})\.(\d{1,9})$")
 WIPED = "wiped.json"
 KERNELS = "kernels"
 LOG_BYTES = 128 << 20  # per stream of each rank, kept on the disk and sent to the API
+LOCK_PAUSE_S = 0.001
 TAIL_BYTES = 16_384  # read of metrics.jsonl to find the last step: a line has some 300 bytes
 
 log = structlog.get_logger()
@@ -286,18 +288,37 @@ class Attempt(RunDirectory):
 
     def shim_lives(self) -> bool:
         """Return True if a shim holds the lock, which it does until it is gone, whatever its
-        pid."""
+        pid.
+
+        To find out, the lock is shared for a moment with whoever else wants to know.
+        """
         try:
             descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         finally:
             os.close(descriptor)
         return False
+
+    def take_lock(self) -> int | None:
+        """Return the descriptor of the lock, now held; None if another shim has it or had it.
+
+        Another shim writes shim.json at once. As long as there is none, the lock is held by
+        somebody who asks `shim_lives` at this moment, and is soon free.
+        """
+        lock = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        while not self.shim_file.exists():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError:
+                time.sleep(LOCK_PAUSE_S)
+        os.close(lock)
+        return None
 
     def last_step(self) -> int:
         """Return the step of the last whole line of metrics.jsonl; 0 if there is none."""

@@ -6,7 +6,6 @@ and is the subreaper of everything below it.
 """
 
 import contextlib
-import fcntl
 import os
 import signal
 import sys
@@ -74,11 +73,9 @@ def run(path: Path) -> int:
     attempt = Attempt(path)
     os.setsid()
     os.chdir(path)
-    lock = os.open(attempt.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return 0  # another shim has the lock: this spawn was a duplicate
+    lock = attempt.take_lock()
+    if lock is None:
+        return 0  # this spawn was a duplicate
     start = attempt.start()
     if start is None or attempt.exit.exists():
         return 0
