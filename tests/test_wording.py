@@ -8,6 +8,7 @@ from tests import wording
 from tests.wording import Text, struck, texts
 
 
+@pytest.mark.slow  # `make check` looks, too
 def test_no_struck_word_is_read_by_anybody() -> None:
     assert [(text, found) for text in texts() for found in struck(text)] == []
 

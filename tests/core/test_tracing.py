@@ -19,6 +19,7 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry.expor
 """
 
 
+@pytest.mark.slow
 def test_without_an_endpoint_nothing_is_sent_and_no_exporter_is_imported() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT], env={}, check=True, timeout=60)
 

@@ -97,7 +97,8 @@ LIKE_OTHERS = (
 """Pages from the template of another one."""
 LISTS = (
     *("/reports", "/studies", "/agendas", "/datasets", "/models", "/workspace"),
-    *("/search?q=homework", "/help", "/usage", "/admin/people", "/admin/audit", "/admin/settings"),
+    *("/search?q=homework", "/help", "/help/leases", "/usage", "/account"),
+    *("/admin/people", "/admin/audit", "/admin/settings"),
 )
 """Pages of parts which other pages have, too: lists, cards and plain forms."""
 SHOW_MORE = ("/calendar", "/jobs", "/leases", "/datasets", f"/jobs/{{{LLAMA}}}", "/nodes")

@@ -168,6 +168,7 @@ def test_pause_keeps_the_progress_and_resume_goes_on_from_it(client: httpx2.Clie
     assert sorted(losses(client, job_id)) == list(range(1, 201))
 
 
+@pytest.mark.slow  # test_survival.py kills one, too
 def test_kill_9_of_the_worker_leaves_training_untouched_and_the_next_one_adopts_it(
     platform: Running, client: httpx2.Client
 ) -> None:
@@ -210,6 +211,7 @@ def test_kill_9_of_a_rank_names_the_rank_and_the_signal_and_the_job_goes_on(
     cancel(client, job_id)
 
 
+@pytest.mark.slow  # test_killed_amid_groups.py kills one, too
 def test_kill_9_of_the_api_in_the_middle_of_a_submit_makes_one_job(
     platform: Running, client: httpx2.Client
 ) -> None:

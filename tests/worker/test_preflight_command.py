@@ -23,6 +23,7 @@ COMMAND = [
 ]
 
 
+@pytest.mark.slow
 def test_healthy_ranks_are_reported_as_json_and_exit_with_0() -> None:
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     found = subprocess.run(

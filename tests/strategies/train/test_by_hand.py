@@ -148,6 +148,7 @@ def test_bad_data_is_told_to_torchrun_by_code_and_error_file(
     assert "exitcode  : 65" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_not_one_is_told(alone: dict[str, str], tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"spec": 1}')

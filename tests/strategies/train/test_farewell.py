@@ -58,6 +58,7 @@ def test_no_rank_waits_for_a_slow_sample(
 
 
 @pytest.mark.gloo
+@pytest.mark.slow
 def test_a_run_that_is_killed_while_it_samples_is_finished_and_names_what_is_missing(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:

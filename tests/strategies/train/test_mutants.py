@@ -10,7 +10,7 @@ from tests.strategies.support.layouts import Split, Variant, words
 from tests.strategies.support.matrix import MATRIX
 from tests.strategies.support.mutants import MUTANTS
 
-pytestmark = pytest.mark.gloo
+pytestmark = [pytest.mark.gloo, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +27,7 @@ def cells_for(name: str) -> list[tuple[Split, Variant]]:
     return [(split, variant) for split, variant in MATRIX.items() if needs <= words(split, variant)]
 
 
-QUICK = {  # the rest is for `make test-all`
-    "fsdp_takes_the_mean_of_ranks",
-    "every_tensor_rank_counts_the_loss",
-}
-CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MUTANTS]
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught(name: str, bench: Bench, caught: list[str]) -> None:
     cells = cells_for(name)
     assert cells, f"no cell of the matrix has {', '.join(MUTANTS[name].needs)} together"

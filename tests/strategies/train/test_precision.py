@@ -212,7 +212,7 @@ def variant_of(split: Split) -> Variant:
 
 EQUAL = [  # splits of four micro-batches, and how many of them each rank takes
     pytest.param(Split(Strategy.DDP, Layout(replicate=2)), 2, marks=pytest.mark.slow),
-    (Split(Strategy.FSDP, Layout(shard=2)), 2),
+    pytest.param(Split(Strategy.FSDP, Layout(shard=2)), 2, marks=pytest.mark.slow),
     (Split(Strategy.PIPELINE, Layout(pipeline=2), schedule=PipelineSchedule.ONE_F_ONE_B), 4),
     *(
         pytest.param(

@@ -58,19 +58,11 @@ def test_this_node_passes(bench: Bench, check: Check) -> None:
     assert result.verdict == "passed", result
 
 
-SLOW = [name for name in CheckName if name != "out-of-memory"]
-
-
 @pytest.mark.gloo
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(ON_GPU, reason="the GPUs take the same checks")
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in CheckName if name not in SLOW),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CheckName)
 def test_cpu_slots_pass(bench: Bench, name: CheckName) -> None:
     result = run_check(BY_NAME[name], bench)
     assert result.verdict == ("skipped" if name == "schedules" else "passed"), result

@@ -93,7 +93,9 @@ def without_adapter(spec: TrainSpec) -> TrainSpec:
 # Numerics, against peft, bitsandbytes and plain torch
 
 
-@pytest.mark.parametrize("model", [ModelName.GPT, ModelName.LLAMA])
+@pytest.mark.parametrize(
+    "model", [pytest.param(ModelName.GPT, marks=pytest.mark.slow), ModelName.LLAMA]
+)
 def test_steps_are_those_of_the_same_model_under_peft(model: ModelName) -> None:
     """peft's own layers around our frozen model, torch's AdamW and torch's clipping."""
     from peft import LoraConfig, inject_adapter_in_model

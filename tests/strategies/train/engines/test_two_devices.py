@@ -26,13 +26,11 @@ LOCAL_SGD = {"parallelism__strategy": "local_sgd", "parallelism__average_every_s
     "changes",
     [
         [{"training__optimizer": "sgd"}, {"training__optimizer": "lars"}, LOCAL_SGD],
-        pytest.param(
-            [{"training__optimizer": "adamw"}, {"precision": "pure_bfloat16"}],
-            marks=pytest.mark.slow,  # local SGD and FSDP update by AdamW, too
-        ),
+        [{"training__optimizer": "adamw"}, {"precision": "pure_bfloat16"}],
     ],
     ids=["each-once", "the-others"],
 )
+@pytest.mark.slow
 def test_optimizers_and_local_sgd_step_skip_and_load_on_a_device(
     changes: list[dict[str, Any]], warm: WarmRanks
 ) -> None:

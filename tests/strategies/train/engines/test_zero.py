@@ -182,7 +182,8 @@ class TestRanks:
         assert lines[-1]["skipped_steps"] <= 3  # the first scale overflows by itself
         assert lines[-1]["loss"] < lines[2]["loss"]
 
-    @pytest.mark.parametrize("stage", [pytest.param(2, marks=LATER), 3])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("stage", [2, 3])
     def test_it_stops_when_told_to_says_nothing_and_leaves_nothing(
         self,
         stage: int,

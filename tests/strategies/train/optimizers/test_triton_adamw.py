@@ -51,11 +51,13 @@ def interpreted() -> dict[str, str | None]:
 
 @in_one_worker
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_interpreted(case: str, interpreted: dict[str, str | None]) -> None:
     assert interpreted[case] is None, interpreted[case]
 
 
 @in_one_worker
+@pytest.mark.slow
 def test_every_case_is_asked_for(interpreted: dict[str, str | None]) -> None:
     assert list(interpreted) == CASES
 

@@ -66,6 +66,7 @@ def test_the_run_is_that_of_parts_on_the_device(
 
 
 @pytest.mark.gloo
+@pytest.mark.slow
 def test_a_run_leaves_the_host_and_comes_back(pool: Pool, ragged: Options, tmp_path: Path) -> None:
     one = train(pool, ragged, tmp_path / "one", ranks=1, parallelism__strategy="single")
     saved = train(pool, ragged, tmp_path / "saved", **ON_HOST).directory.checkpoints

@@ -72,7 +72,12 @@ class TestOnRanks:
             ("single", PARTS, Variant(ModelName.LLAMA, tied=True, packed=True)),
             pytest.param("replicate2", PARTS, Variant(accumulation=4), marks=pytest.mark.slow),
             ("context2", PARTS, Variant()),
-            ("shard2", PARTS | MATRICES, Variant(ModelName.LLAMA, tied=True, checkpointing=FULL)),
+            pytest.param(
+                "shard2",
+                PARTS | MATRICES,
+                Variant(ModelName.LLAMA, tied=True, checkpointing=FULL),
+                marks=pytest.mark.slow,
+            ),
             pytest.param(
                 "shard2", PARTS | MATRICES, Variant(accumulation=4), marks=pytest.mark.slow
             ),

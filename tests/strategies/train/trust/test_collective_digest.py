@@ -210,6 +210,7 @@ def test_a_stopped_rank_is_named_with_the_collective(
 
 
 @pytest.mark.gloo
+@pytest.mark.slow
 def test_a_rank_that_sleeps_is_named_and_its_own_stack_is_kept(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:

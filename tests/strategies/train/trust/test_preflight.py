@@ -82,6 +82,7 @@ class TestASickRank:
         assert codes == [Verdict.SLOW_RANK] * 4, warm.said()
         assert 1 in [slow.rank for slow in found[0].slow if "neighbour" in slow.what]
 
+    @pytest.mark.slow
     def test_that_died_is_named(self, warm: WarmRanks, tmp_path: Path) -> None:
         codes, found = examined(warm, tmp_path, "dies_between", ranks=3)
         assert codes == [Verdict.RANKS_MISSING, KILLED, Verdict.RANKS_MISSING], warm.said()
