@@ -22,27 +22,30 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 BOARD, OWN, DAY = "/v1/leases/stream", "/v1/leases", "/v1/leases/availability"
 HOUR = timedelta(hours=1)
 NODES = ("east-01", "east-02", "east-03", "east-04", "east-05")
-TOMORROW = (datetime.now(UTC) + 24 * HOUR).replace(hour=0, minute=0, second=0, microsecond=0)
-VERDICT = {
-    "ok": True,
-    "hold_start": TOMORROW.isoformat(),
-    "can_wait": False,
-    "nodes": [
-        {
-            "charge": {"quota": None, "hours": 1},
-            "warnings": [],
-            "reasons": [],
-            "left": [],
-            "next_starts": [],
-            "policy": "default",
-        }
-    ],
-}
+
+
+def tomorrow(after: int = 0) -> datetime:
+    """So many hours into tomorrow. Each test asks anew, as midnight may pass between two."""
+    return datetime.combine(datetime.now(UTC), datetime.min.time(), UTC) + (24 + after) * HOUR
+
+
+def verdict() -> dict[str, object]:
+    """The API's yes to an hour of tomorrow."""
+    charge = {"quota": None, "hours": 1}
+    nothing: dict[str, list[object]] = {
+        kind: [] for kind in ("warnings", "reasons", "left", "next_starts")
+    }
+    return {
+        "ok": True,
+        "hold_start": tomorrow().isoformat(),
+        "can_wait": False,
+        "nodes": [{"charge": charge, "policy": "default", **nothing}],
+    }
 
 
 def hold(after: int, hours: int = 1, **more: object) -> dict[str, object]:
     """Hours of tomorrow that somebody has."""
-    start = TOMORROW + after * HOUR
+    start = tomorrow(after)
     end = start + hours * HOUR
     return {"start": f"{start:%FT%TZ}", "end": f"{end:%FT%TZ}", "kind": "lease", **more}
 
@@ -66,7 +69,7 @@ def api(api: FakeApi) -> FakeApi:
         api.put(f"/v1/{path}", [])
     lengths = [{"node": name, "hours": [1, 2]} for name in NODES]
     api.put("/v1/leases/availability", {"hours": [], "lengths": lengths})
-    api.put("/v1/leases/verdict", VERDICT, method="POST")
+    api.put("/v1/leases/verdict", verdict(), method="POST")
     return api
 
 
@@ -263,7 +266,7 @@ def test_a_click_goes_before_the_pages_own_reads(page: Page, busy: BusyApi) -> N
 
 def test_a_booking_is_shown_with_its_answer(page: Page, busy: BusyApi, api: FakeApi) -> None:
     open_tomorrow(page, busy)
-    made = lease(hold_start=TOMORROW + 9 * HOUR, hold_end=TOMORROW + 10 * HOUR)
+    made = lease(hold_start=tomorrow(9), hold_end=tomorrow(10))
     api.put("/v1/leases", made, method="POST")
     page.locator("[data-lane=east-01] .cell").nth(9).click()
     page.locator("[data-book-now]:not([disabled])").click()
