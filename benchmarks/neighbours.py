@@ -24,10 +24,8 @@ from pathlib import Path
 
 from benchmarks.ratios import Ratio, ratio
 from core.states import Sharing
-from worker.attempts import Attempt
 from worker.ranks.memory import machine
-from worker.ranks.process_tree import ProcessTree, cgroup_for
-from worker.ranks.shim import make_cgroup
+from worker.ranks.process_tree import ProcessTree, cgroup_for, join_cgroup
 from worker.scripts.resource_limits import ResourceLimits, remove_groups_v1
 from worker.scripts.sandbox import Box, Level, find_level
 from worker.scripts.sandbox_users import user_for_a_while
@@ -215,7 +213,7 @@ def enter(slot: int, folder: Path, level: Level, *, first: bool) -> None:
     here = machine()
     limits = ResourceLimits(
         folder,
-        make_cgroup(Attempt(folder)),
+        join_cgroup(folder),
         here.bound(None, Fraction(1, SLOTS)),
         here.for_jobs,
         processes=512,

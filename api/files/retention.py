@@ -23,6 +23,7 @@ from api.files.store import Store, name_found
 from api.web import audit
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
+from core.base.words import size_text
 from core.database.database import Database
 from core.jobs.retention import (
     EndedJob,
@@ -32,7 +33,6 @@ from core.jobs.retention import (
     Surplus,
     Thing,
     expired,
-    size_text,
     surplus,
     warning,
 )

@@ -6,7 +6,7 @@ from api.jobs.inputs import input_view
 from api.jobs.plan_cache import PlanOnClass
 from api.jobs.schemas import ClassPlan, PlanView
 from api.jobs.submission import PlannedSpec
-from core.jobs.retention import size_text
+from core.base.words import size_text
 from core.policy.grid import usable_end
 from core.spec.script import ScriptPlan
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration

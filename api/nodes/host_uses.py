@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from api.web import audit
 from api.web.clean_text import cleaned
-from core.jobs.retention import size_text
+from core.base.words import size_text
 from core.states import Phase
 from core.tables.base import Document
 from core.tables.jobs import Attempt, AttemptPart, Job

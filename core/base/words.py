@@ -1,4 +1,4 @@
-"""Names and moments in a sentence. Pure."""
+"""Names, moments and sizes in a sentence. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,3 +16,13 @@ def clock(moment: datetime, now: datetime) -> str:
     """Format as `15:00 UTC` today, `Sat 22 Nov 15:00 UTC` on another day."""
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%a %d %b %H:%M} UTC"
+
+
+def size_text(size: int) -> str:
+    """Format bytes for a person."""
+    value = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

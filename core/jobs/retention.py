@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from core.base.words import size_text
+
 WARN_AT = 0.8  # of a limit in bytes
 GIB = 1 << 30
 CODE = "code"  # of scripts: many jobs may share an archive
@@ -151,13 +153,3 @@ def warning(holder: Holder) -> str | None:
         f"{held} Checkpoints of ended jobs are deleted until the rest is within the limit. "
         "Until then nothing can be uploaded or submitted."
     )
-
-
-def size_text(size: int) -> str:
-    """Format bytes for a person."""
-    value = float(size)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.jobs.retention import size_text
+from core.base.words import size_text
 
 WARN_AT = 0.9  # of either limit
 

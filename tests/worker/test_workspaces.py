@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.jobs.retention import size_text
+from core.base.words import size_text
 from core.states import Outcome
 from core.wire.messages import ExitRecord, SnapshotReport, StopOrder, StoredBlob, WorkspaceOrder
 from core.workspaces.tree import SMALL, Blob, EntryKind, Tree, read_tree

@@ -103,6 +103,19 @@ def cgroup_for(attempt: Path) -> Cgroup | None:
     return Cgroup(Path(around_worker(str(own))) / group_of(attempt))
 
 
+def join_cgroup(attempt: Path) -> Cgroup | None:
+    """Return an attempt's cgroup with this process in it; None if the machine does not allow
+    one."""
+    cgroup = cgroup_for(attempt)
+    if cgroup is None:
+        return None
+    try:
+        cgroup.create()
+    except OSError:
+        return None
+    return cgroup
+
+
 def make_group(group: Path) -> None:
     """Create a cgroup and its node's, which an attempt that ends may remove in between.
 

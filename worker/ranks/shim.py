@@ -50,7 +50,13 @@ from worker.ranks.judge import (
 from worker.ranks.launch import RankLauncher, TorchrunLauncher
 from worker.ranks.log_cap import LogCap
 from worker.ranks.memory import WHOLE, MemoryWatch, machine
-from worker.ranks.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for, descendants
+from worker.ranks.process_tree import (
+    Cgroup,
+    ProcessTree,
+    adopt_orphans,
+    descendants,
+    join_cgroup,
+)
 from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.script_launch import ScriptLauncher
 from worker.scripts.script_run import masks_of
@@ -79,7 +85,7 @@ def run(path: Path) -> int:
     start = attempt.start()
     if start is None or attempt.exit.exists():
         return 0
-    cgroup = make_cgroup(attempt)
+    cgroup = join_cgroup(attempt.path)
     state = ShimState(
         pid=os.getpid(),
         boot_id=boot_id(),
@@ -525,18 +531,6 @@ def last_lines(attempt: Attempt, rank: int | None) -> list[str]:
             )
             lines.extend(line[:500] for line in text.splitlines())
     return list(lines)
-
-
-def make_cgroup(attempt: Attempt) -> Cgroup | None:
-    """Return a cgroup with this process in it, or None if the machine does not allow one."""
-    cgroup = cgroup_for(attempt.path)
-    if cgroup is None:
-        return None
-    try:
-        cgroup.create()
-    except OSError:
-        return None
-    return cgroup
 
 
 def write_output_to(folder: Path) -> None:

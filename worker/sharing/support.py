@@ -13,8 +13,7 @@ from pathlib import Path
 from core.states import Sharing
 from worker.attempts import Attempt
 from worker.ranks.memory import GIB
-from worker.ranks.process_tree import LEAF, cgroup_for
-from worker.ranks.shim import make_cgroup
+from worker.ranks.process_tree import LEAF, cgroup_for, join_cgroup
 from worker.scripts.resource_limits import ResourceLimits, remove_groups_v1
 from worker.sharing.cores import Core, read_cores
 
@@ -99,7 +98,7 @@ def _try_out(attempt: Attempt) -> None:
     """End this process, with 0 if it is in a cgroup with a limit of memory."""
     code = 1
     try:
-        limits = ResourceLimits(attempt.path, make_cgroup(attempt), GIB, GIB)
+        limits = ResourceLimits(attempt.path, join_cgroup(attempt.path), GIB, GIB)
         limits.set()
         limits.enter()
         group = limits.bounded.get("memory")
