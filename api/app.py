@@ -105,8 +105,8 @@ from api.workbenches import routes as workbenches
 from api.workbenches.origins import WorkbenchOrigins
 from api.workbenches.tunnels import Tunnels
 from api.workspaces import routes as workspaces
-from core.base.settings import ApiSettings
 from core.database.database import Database
+from core.process.settings import ApiSettings
 from core.process.timekeeping import Timekeeper
 from core.wire.doorbell import Doorbell
 

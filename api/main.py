@@ -19,8 +19,8 @@ from api.watching.hub import Hub
 from api.web.process import Process
 from api.workbenches.origins import domain_flaw
 from core.base import tracing
-from core.base.settings import ApiSettings
 from core.database.schema import UnknownRevision, upgrade
+from core.process.settings import ApiSettings
 
 OPEN_FILES = 65_536  # 1,000 live streams and as many requests fit well below it
 MAX_MESSAGE_BYTES = 16 << 20  # of a WebSocket: an output of a notebook may be large

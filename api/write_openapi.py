@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from api.app import create_app
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 
 TARGET = Path(__file__).parents[1] / "docs" / "openapi.json"
 

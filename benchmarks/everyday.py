@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from playwright.sync_api import Error as NotDone
 
 from core.base.clock import utc_now
-from core.reasons import ReasonCode
+from core.base.reasons import ReasonCode
 from core.states import JobState, LeaseState
 from tests import chromium
 from tests.dashboard import stage as stages

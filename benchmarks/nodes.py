@@ -14,7 +14,7 @@ from benchmarks.course.records import Records
 from benchmarks.course.wire import Answer, Line, Lost
 from core.wire.messages import ORDERS_MARK
 
-BEAT_S = 3.0  # core.base.settings: poll_s
+BEAT_S = 3.0  # core.process.settings: poll_s
 GPU_GIB = 39.6
 RESEND_S = 1.0  # after a message that was not accepted
 NOT_WANTED = (404, 409, 410)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from core.workspaces.tree import Blob
+from core.wire.workspace_tree import Blob
 from worker.workspaces.packing import Draft, Known, draft, empty_folder
 from worker.workspaces.restoring import restore
 from worker.workspaces.scanning import look_at

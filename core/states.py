@@ -2,7 +2,7 @@
 
 A state is written by `core.transitions.advance` alone, along an edge of EDGES. A state that no
 edge leaves is terminal. "Unreachable" and "stalled" are conditions with a timestamp, not states.
-`docs/states.md` is printed from this file (`python -m core.states_document`).
+`docs/states.md` is printed from this file (`python -m api.contract.states_document`).
 """
 
 from collections.abc import Mapping

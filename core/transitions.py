@@ -16,8 +16,8 @@ from sqlalchemy import CursorResult, Update, bindparam, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from core.base.reasons import Code
 from core.notices import job_news
-from core.reasons import Code
 from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobState, sources
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.leases import Lease

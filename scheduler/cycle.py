@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from core.agendas.turns import Turn
 from core.base import tracing
 from core.base.errors import HourTaken
+from core.base.reasons import ReasonCode
 from core.base.words import clock, in_words
 from core.database.database import Database
 from core.jobs.attempts import NodeAssignment, ask_to_stop, assign, lock
@@ -29,7 +30,6 @@ from core.policy.document import DEFAULT, Policy
 from core.policy.grid import walk_in_end
 from core.policy.words import gpus_text
 from core.process.timekeeping import Timekeeper
-from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind, OccupancyKind

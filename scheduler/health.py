@@ -9,9 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.base.clock import utc_now
-from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.process import read_only
+from core.process.settings import SchedulerSettings
 from core.tables.processes import Leadership
 
 

@@ -16,9 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.base import tracing
 from core.base.clock import utc_now
-from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.process import read_only
+from core.process.settings import SchedulerSettings
 from core.wire.doorbell import SCHEDULER, Doorbell
 from scheduler.cycle import Scheduler, keep_up, run_cycle
 from scheduler.leadership import LeadershipClaim, LeadershipLost

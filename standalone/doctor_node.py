@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 from pydantic import ValidationError
 
-from core.base.settings import WorkerSettings
+from core.process.settings import WorkerSettings
 from standalone.doctor_gpus import examine_gpus
 from standalone.doctor_server import GIB, about_broker, about_folder
 from strategies.train.engines import async_io

@@ -25,10 +25,10 @@ from api.sign_in.oidc_provider import Provider, ProviderAway, provider_flaw
 from api.sign_in.routes_oidc import TRIP_PATH
 from core.base import tracing
 from core.base.clock import wall_clock
-from core.base.settings import ApiSettings
 from core.base.words import size_text
 from core.database.database import Database
 from core.database.schema import REMEDY, UnknownRevision, equal_revision, newest_revision
+from core.process.settings import ApiSettings
 from core.process.timekeeping import database_time
 from core.tables.files import StoredFile
 from core.tables.nodes import Node

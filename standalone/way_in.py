@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.sign_in.first_start import ensure_link
 from api.sign_in.owner_links import owner_link
-from core.base.settings import ApiSettings
 from core.database.database import Database
+from core.process.settings import ApiSettings
 from standalone.data_directory import DataDirectory
 from standalone.processes import FIRST_PORT, answers
 

@@ -3,7 +3,7 @@
 from celery import Celery
 from kombu.entity import Queue
 
-from core.base.settings import WorkerSettings
+from core.process.settings import WorkerSettings
 from core.wire.doorbell import broker_url, queue_of
 from worker import tasks
 

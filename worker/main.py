@@ -20,7 +20,7 @@ from celery.worker import state as celery_state
 from pydantic import ValidationError
 
 from core.base import tracing
-from core.base.settings import WorkerSettings
+from core.process.settings import WorkerSettings
 from core.states import Sharing
 from worker import tasks
 from worker.acting import Actor

@@ -21,13 +21,13 @@ from api.web.identity import Person
 from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.errors import Conflict, HourTaken
+from core.base.reasons import ReasonCode
 from core.jobs.stopping import stop
 from core.leases import leases
 from core.leases.leases import Terms
 from core.leases.situation import lock_user
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import Timetable, usable_end
-from core.reasons import ReasonCode
 from core.states import NODE_EDGES, LeaseState, NodeState
 from core.tables.admin import Cleanup, CleanupRow
 from core.tables.kinds import RowResult

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from api.admin.schemas_cleanups import Selector, Wrong
 from api.people.users import find_lab, find_user
 from core.base.errors import NotFound
+from core.base.reasons import QUOTA, ReasonCode
 from core.leases.active_policies import active_policies, granted_under
 from core.leases.cleaning import Removed, fewest
 from core.leases.leases import no_shows
@@ -28,7 +29,6 @@ from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.grid import HOUR
 from core.policy.verdict import BookingRequest, Member, Reason, Situation
-from core.reasons import QUOTA, ReasonCode
 from core.states import LeaseState, NodeState
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind

@@ -19,7 +19,7 @@ from api.web.process import Process
 from api.web.schemas import ProblemItem
 from core.base.clock import utc_now
 from core.base.errors import Conflict, NotFound
-from core.reasons import ReasonCode
+from core.base.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, LeaseState, NodeState
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease

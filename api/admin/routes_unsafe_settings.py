@@ -13,8 +13,8 @@ from api.middleware.headers import is_loopback
 from api.web.auth import AdminOnly
 from api.web.process import ProcessDep
 from api.web.schemas import Page, View
-from core.base.settings import ApiSettings
 from core.leases.active_policies import active_policies
+from core.process.settings import ApiSettings
 from core.states import NodeState
 from core.tables.kinds import Role
 from core.tables.nodes import Node

@@ -18,8 +18,8 @@ from api.contract.field_docs import add_field_docs
 from api.jobs.schemas import PlanRequest
 from api.web.schemas import ProblemDocument
 from core.spec.spec import JobSpec
+from core.spec.template import TemplateSpec
 from core.tables.kinds import Scope
-from core.templates.template import TemplateSpec
 
 DESCRIPTION = """Submit training jobs with a parallelism spec, book GPU nodes by the hour, watch.
 

@@ -38,13 +38,13 @@ from core.courses.course import (
 )
 from core.leases.active_policies import fingerprint
 from core.policy.document import BadPolicy, load
+from core.spec.template import qualified, scripts_in, with_code
 from core.tables.courses import Course, Exercise, HandIn
 from core.tables.files import Dataset, Model
 from core.tables.kinds import AudienceKind, Role, SharedKind
 from core.tables.people import Lab
 from core.tables.policies import AppliedPolicy
 from core.tables.scripts import CodeArchive
-from core.templates.template import qualified, scripts_in, with_code
 
 
 class DryRun(Exception):

@@ -12,8 +12,8 @@ from api.web.bells import Bells
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.schemas import Page
+from api.web.sharing import reader_of
 from core.base.errors import Conflict, NotFound
-from core.sharing import reader_of
 from core.tables.courses import Course, Exercise, HandIn
 from core.tables.people import User
 

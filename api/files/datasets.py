@@ -21,10 +21,10 @@ from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
+from api.web.sharing import end_sharing
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict
 from core.base.ids import IdKind, new_id
-from core.sharing import end_sharing
 from core.spec.inputs import tree_listing
 from core.tables.base import Document
 from core.tables.files import Dataset, Upload

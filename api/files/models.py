@@ -18,9 +18,9 @@ from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
+from api.web.sharing import end_sharing, pass_on
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
-from core.sharing import end_sharing, pass_on
 from core.tables.base import Document
 from core.tables.files import Model
 from core.tables.jobs import Job, JobInput

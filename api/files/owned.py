@@ -6,8 +6,8 @@ from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.orm import Session
 
 from api.web.identity import Person
+from api.web.sharing import may_read, reader_of
 from core.base.errors import NotFound
-from core.sharing import may_read, reader_of
 from core.tables.files import Dataset, Model, Tokenizer
 from core.tables.kinds import SharedKind
 from core.tables.people import User

@@ -17,9 +17,9 @@ from api.web.bells import Bells
 from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.process import Process
+from api.web.sharing import require_readable_job
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, NotFound
-from core.sharing import require_readable_job
 from core.tables.files import Artifact, Checkpoint, Model, StoredFile
 from core.tables.jobs import Job
 from core.wire.messages import FileRef

@@ -24,10 +24,10 @@ from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict, NotFound, TooMany
 from core.base.ids import IdKind, new_id
-from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.leases.situation import lock_user
 from core.process import read_only
+from core.process.settings import ApiSettings
 from core.tables.base import Document
 from core.tables.files import Upload
 

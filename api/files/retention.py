@@ -22,7 +22,7 @@ from api.files.storage_use import holders
 from api.files.store import Store, name_found
 from api.web import audit
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
+from core.base.reasons import ReasonCode
 from core.base.words import size_text
 from core.database.database import Database
 from core.jobs.retention import (
@@ -40,7 +40,8 @@ from core.leases.situation import lock_user
 from core.notices.notices import NoticeKind, notify
 from core.process import read_only
 from core.process.claims import claim, holds, take_over
-from core.reasons import ReasonCode
+from core.process.settings import ApiSettings
+from core.spec.template import scripts_in
 from core.states import TERMINAL_JOB
 from core.tables.files import (
     Artifact,
@@ -57,7 +58,6 @@ from core.tables.scripts import CodeArchive
 from core.tables.telemetry import LogChunk, MetricChunk
 from core.tables.templates import Template
 from core.tables.workspaces import WorkspaceSnapshot
-from core.templates.template import scripts_in
 from core.transitions import note
 from core.workspaces import snapshots
 

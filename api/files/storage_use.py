@@ -11,9 +11,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.base.errors import Conflict
-from core.base.settings import ApiSettings
 from core.base.words import size_text
 from core.jobs.retention import GIB, Holder, warning
+from core.process.settings import ApiSettings
 from core.tables.files import Artifact, Checkpoint, Dataset, Model, Tokenizer, Upload
 from core.tables.jobs import Job
 from core.tables.people import Lab, Membership, User

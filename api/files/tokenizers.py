@@ -18,10 +18,10 @@ from api.web.identity import Person
 from api.web.paging import page
 from api.web.process import Process
 from api.web.schemas import Page
+from api.web.sharing import end_sharing, require_readable_job
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict
 from core.base.ids import IdKind, new_id
-from core.sharing import end_sharing, require_readable_job
 from core.tables.files import Artifact, StoredFile, Tokenizer
 from core.tables.jobs import Job
 from core.tables.kinds import SharedKind

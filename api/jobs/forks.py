@@ -7,10 +7,10 @@ hashes. So it starts as a job that was interrupted there, and keeps them as long
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from api.web.sharing import find_readable_job
 from core.base.clock import utc_now
 from core.base.errors import BadRequest
 from core.base.ids import IdKind, new_id
-from core.sharing import find_readable_job
 from core.spec.spec import Fork, JobSpec, stored_spec
 from core.tables.files import Checkpoint, StoredFile
 from core.tables.jobs import Job

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from api.files.dataset_files import files_of
 from api.files.owned import Owned, find_readable, reference
 from api.jobs.schemas import JobInputView
+from api.web.sharing import find_readable_job
 from core.base.errors import BadRequest
-from core.sharing import find_readable_job
 from core.spec.inputs import Input, InputKind, folder, tree_sha256, variable
 from core.spec.spec import JobSpec, ProgramJobSpec
 from core.tables.files import Checkpoint, Dataset, Model, Tokenizer

@@ -16,11 +16,11 @@ from api.jobs.schemas import (
     PreflightView,
 )
 from api.web.identity import Person
+from api.web.sharing import find_readable_job
 from core.base.errors import Conflict, NotFound
 from core.jobs.attempts import limited_to
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
-from core.sharing import find_readable_job
 from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan, stored_plan, stored_spec
 from core.states import LIVE_ATTEMPT
 from core.tables.agendas import AgendaJob

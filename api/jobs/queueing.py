@@ -35,8 +35,8 @@ from core.base import tracing
 from core.base.clock import utc_now
 from core.base.errors import ServiceError, TooMany
 from core.base.ids import IdKind, new_id
+from core.base.reasons import ReasonCode
 from core.leases.situation import lock_users
-from core.reasons import ReasonCode
 from core.spec.spec import AnyJobSpec, JobSpec, ProgramJobSpec, ScriptJobSpec
 from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState
 from core.tables.files import Checkpoint

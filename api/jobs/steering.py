@@ -16,8 +16,8 @@ from api.web.bells import Bells
 from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import Conflict
+from core.base.reasons import ReasonCode
 from core.jobs.attempts import ask_to_stop, live_attempt, node_names
-from core.reasons import ReasonCode
 from core.spec.spec import JobSpec, stored_spec
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
 from core.tables.jobs import Attempt, Job

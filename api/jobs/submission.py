@@ -21,10 +21,10 @@ from api.nodes.network_lists import ceilings_of, granted_hosts
 from api.web.errors import InvalidRequest, validation_items
 from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
+from core.base.reasons import ReasonCode
 from core.base.strict_text import Json, SpecText
 from core.leases.neighbours import why_not_beside_others
 from core.policy.grid import usable_end
-from core.reasons import ReasonCode
 from core.spec.hosts import HostRule, host_rules, named, narrowed
 from core.spec.spec import (
     MAX_OUT_OF_MEMORY_S,

@@ -13,12 +13,12 @@ from api.leases.schemas import AvailabilityView, FreeHour, LengthsView, TakenVie
 from api.web.identity import Person
 from core.base.errors import BadRequest, NotFound
 from core.base.node_names import is_one_of
+from core.base.reasons import ReasonCode
 from core.leases.situation import BOOKABLE, Judge, ref_of, slots_out_of_service
 from core.policy.grid import HOUR, hour_floor
 from core.policy.slots import free_slots
 from core.policy.verdict import Span
 from core.policy.words import gpus_text
-from core.reasons import ReasonCode
 from core.states import NodeState, Sharing
 from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Occupancy

@@ -37,6 +37,7 @@ from api.web.identity import Person
 from api.web.schemas import ProblemItem
 from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, HourTaken
+from core.base.reasons import ReasonCode, stored_code
 from core.jobs.stopping import stop_jobs
 from core.leases import leases, settlement
 from core.leases.leases import Terms
@@ -46,7 +47,6 @@ from core.policy.grid import HOUR, hold_end
 from core.policy.verdict import RequestKind, Verdict
 from core.policy.waiting import lasting
 from core.policy.words import gpus_text
-from core.reasons import ReasonCode, stored_code
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from core.base.reasons import ReasonCode
 from core.leases.situation import Judge
 from core.policy.document import Policy
 from core.policy.grid import HOUR
 from core.policy.verdict import Member, Reason, Situation
-from core.reasons import ReasonCode
 from core.tables.nodes import Node
 
 MOST = 3000  # days in view on one node, of all people: a course of 191 has 1,337 on seven

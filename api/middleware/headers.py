@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.web.errors import problem_response
 from api.web.schemas import ProblemDocument
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; "

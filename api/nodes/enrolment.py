@@ -11,7 +11,7 @@ from api.web import audit
 from api.web.credentials import issue_link, issue_token, use_link
 from core.base.errors import Conflict
 from core.base.ids import IdKind, new_id
-from core.reasons import ReasonCode
+from core.base.reasons import ReasonCode
 from core.states import NodeState, Sharing
 from core.tables.kinds import LinkKind, TokenKind
 from core.tables.nodes import Node

@@ -17,13 +17,13 @@ from api.nodes.node_classes import hardware_of, join_class, judge_together, refi
 from api.web.bells import Bells
 from api.web.clean_text import clean_text, cleaned
 from api.web.identity import NodeIdentity
+from core.base.reasons import ReasonCode
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
 from core.jobs.idleness import look_at_gpus
 from core.leases import node_slots
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
-from core.reasons import ReasonCode
 from core.spec.spec import MAX_HOLD_ON_FAILURE_S
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome, Phase, Sharing
 from core.tables.jobs import Attempt, AttemptPart, Job

@@ -26,10 +26,10 @@ from core.wire.messages import (
     SnapshotAck,
     SnapshotReport,
 )
+from core.wire.workspace_tree import BadTree, Blob, Tree, read_tree
 from core.workspaces import writers
 from core.workspaces.quota import Quota
 from core.workspaces.snapshots import add_snapshot
-from core.workspaces.tree import BadTree, Blob, Tree, read_tree
 
 CHUNK = 500  # hashes in one query
 BEGINNING = 20  # characters that tell a refusal from a warning; the numbers after them change

@@ -5,8 +5,8 @@ import sys
 from sqlalchemy import select
 
 from api.scripts.secret_box import SecretBox
-from core.base.settings import ApiSettings
 from core.database.database import Database
+from core.process.settings import ApiSettings
 from core.tables.scripts import Secret
 from strategies.plan.words import counted
 

@@ -15,9 +15,9 @@ from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.schemas import Page
+from api.web.sharing import reader_of
 from core.base.errors import NotFound
 from core.base.ids import IdKind, new_id
-from core.sharing import reader_of
 from core.tables.agendas import Agenda
 from core.tables.files import Dataset, Model, Report, Tokenizer
 from core.tables.jobs import Job, Study

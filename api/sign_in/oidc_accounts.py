@@ -28,7 +28,7 @@ from api.web.identity import RANK, Person
 from core.base.clock import utc_now
 from core.base.errors import Forbidden, Unauthenticated
 from core.base.ids import IdKind, new_id
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role
 from core.tables.leases import CalendarFeed
 from core.tables.notices import Webhook

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ValidationError
 from api.middleware.headers import is_loopback
 from core.base.clock import utc_now
 from core.base.errors import Unauthenticated, Unavailable
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 LEEWAY_S = 60  # between the provider's clock and ours

@@ -31,10 +31,10 @@ from api.web.identity import Person
 from api.web.owners import read_by
 from api.web.paging import cut
 from api.web.schemas import EventView, Page
+from api.web.sharing import end_sharing, may_read, reader_of
 from core.base.errors import BadRequest, Conflict, NotFound
 from core.leases.situation import lock_user
 from core.policy.words import lease_text
-from core.sharing import end_sharing, may_read, reader_of
 from core.tables.courses import HandIn
 from core.tables.files import Artifact, Checkpoint, Report
 from core.tables.jobs import Attempt, AttemptPart, Event, Job

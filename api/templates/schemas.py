@@ -6,7 +6,7 @@ from pydantic import Field
 
 from api.web.schemas import Body, Moment, View
 from api.web.text_types import PlainText
-from core.templates.template import TemplateKind
+from core.spec.template import TemplateKind
 
 
 class TemplateFieldView(View):

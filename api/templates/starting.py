@@ -22,9 +22,7 @@ from api.web.process import Process
 from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
 from core.base.strict_text import SpecText
-from core.tables.scripts import CodeArchive
-from core.tables.templates import Template, TemplateStart
-from core.templates.template import (
+from core.spec.template import (
     Refusal,
     TemplateKind,
     TemplateSpec,
@@ -32,6 +30,8 @@ from core.templates.template import (
     filled,
     scripts_in,
 )
+from core.tables.scripts import CodeArchive
+from core.tables.templates import Template, TemplateStart
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,11 @@ from api.web.idempotency import KeyedRequest
 from api.web.identity import Person
 from api.web.paging import page
 from api.web.schemas import Page, ProblemItem
+from api.web.sharing import end_sharing
 from core.base.errors import BadRequest
 from core.base.ids import IdKind, new_id
 from core.base.strict_text import SpecText
-from core.sharing import end_sharing
-from core.tables.kinds import SharedKind
-from core.tables.scripts import CodeArchive
-from core.tables.templates import Template
-from core.templates.template import (
+from core.spec.template import (
     MISSING,
     TemplateKind,
     TemplateSpec,
@@ -32,6 +29,9 @@ from core.templates.template import (
     value_at,
     with_code,
 )
+from core.tables.kinds import SharedKind
+from core.tables.scripts import CodeArchive
+from core.tables.templates import Template
 
 
 def read_template(text: SpecText, person: Person, code: str | None = None) -> TemplateSpec:

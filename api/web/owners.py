@@ -7,8 +7,8 @@ from sqlalchemy import ColumnElement, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from api.web.identity import Person
+from api.web.sharing import may_read, reader_of
 from api.web.text_types import PlainText
-from core.sharing import may_read, reader_of
 from core.tables.kinds import SharedKind
 from core.tables.people import User
 

@@ -22,9 +22,9 @@ from sqlalchemy.orm import Session
 from api.web.bells import Bells, Ringer
 from api.web.rate_limits import RateLimits
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.process import read_only
+from core.process.settings import ApiSettings
 from core.process.timekeeping import Timekeeper
 from core.tables.topics import topics_of
 from core.wire.doorbell import Topic

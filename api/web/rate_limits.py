@@ -18,7 +18,7 @@ import redis
 import structlog
 
 from core.base.errors import TooMany
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 
 WINDOW_S = 60.0
 MAX_KEYS = 10_000  # then keys that have been quiet for a window are forgotten

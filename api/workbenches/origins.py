@@ -27,7 +27,7 @@ from api.workbenches.proxy import forward, forward_socket
 from api.workbenches.tunnels import Key, NotConnected, Tunnels
 from core.base.clock import utc_now
 from core.base.errors import ServiceError
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 
 COOKIE = "__Host-trainyard_workbench"
 HIDDEN = (COOKIE.encode(), SESSION_COOKIE.encode())

@@ -17,10 +17,10 @@ from core.base.errors import BadRequest, Conflict, NotFound
 from core.tables.jobs import Job
 from core.tables.kinds import SnapshotOrigin
 from core.tables.workspaces import Workspace
+from core.wire.workspace_tree import BadTree, Blob, Entry, EntryKind, Tree, tree_bytes
 from core.workspaces import writers
 from core.workspaces.quota import Quota
 from core.workspaces.snapshots import add_snapshot, drop_unneeded
-from core.workspaces.tree import BadTree, Blob, Entry, EntryKind, Tree, tree_bytes
 
 ONE_EDIT = timedelta(minutes=10)  # edits within it are one snapshot
 

@@ -22,10 +22,10 @@ from core.states import NodeState
 from core.tables.jobs import Job
 from core.tables.nodes import Node
 from core.tables.workspaces import Workspace, WorkspaceSnapshot
+from core.wire.shared_use import SharedUse
+from core.wire.workspace_tree import Entry, EntryKind, Tree, parent_of, read_tree
 from core.workspaces import writers
 from core.workspaces.quota import Quota
-from core.workspaces.shared import SharedUse
-from core.workspaces.tree import Entry, EntryKind, Tree, parent_of, read_tree
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

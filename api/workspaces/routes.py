@@ -18,7 +18,7 @@ from api.workspaces import editing, reading
 from api.workspaces.schemas import WorkspaceEntryView, WorkspaceSnapshotView, WorkspaceView
 from core.base.clock import utc_now
 from core.base.errors import BadRequest
-from core.workspaces.tree import require_path
+from core.wire.workspace_tree import require_path
 
 router = APIRouter(prefix="/v1/workspace", tags=["workspace"])
 

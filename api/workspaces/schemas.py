@@ -2,7 +2,7 @@
 
 from api.web.schemas import Moment, View
 from core.tables.kinds import SnapshotOrigin
-from core.workspaces.tree import EntryKind
+from core.wire.workspace_tree import EntryKind
 
 
 class WorkspaceWriterView(View):

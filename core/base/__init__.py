@@ -1,1 +1,1 @@
-"""Base of every other room: clock, errors, ids, settings, words."""
+"""Base of every other room: clock, errors, ids, reason codes, words."""

@@ -24,7 +24,7 @@ from pydantic import (
 from core.base.errors import BadRequest
 from core.base.strict_text import BadText, Flaw, SpecText, flaws, parse_yaml
 from core.spec.spec import NAME
-from core.templates.template import TemplateSpec
+from core.spec.template import TemplateSpec
 
 FORMAT = 1
 MAIN = "course.yaml"

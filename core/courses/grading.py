@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from core.spec.template import MISSING, value_at
 from core.states import JobState, Outcome
-from core.templates.template import MISSING, value_at
 
 
 class NextStep(StrEnum):

@@ -18,10 +18,10 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from core.base.ids import IdKind, new_id
+from core.base.reasons import ReasonCode
 from core.base.words import clock, in_words
 from core.jobs.gang_exit import PartEnd, judge_together
 from core.leases import node_slots
-from core.reasons import ReasonCode
 from core.spec.spec import ProgramJobSpec, WorkbenchJobSpec, format_duration, stored_spec
 from core.states import (
     INFRASTRUCTURE,

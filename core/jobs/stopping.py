@@ -6,9 +6,9 @@ from datetime import datetime
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from core.base.reasons import ReasonCode
 from core.jobs import attempts
 from core.jobs.attempts import ask_to_stop, live_attempt
-from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, LeaseState, Outcome
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
+from core.base.reasons import ReasonCode
 from core.leases import leases, node_slots
-from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, LeaseState, NodeState
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind

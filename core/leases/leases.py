@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from core.base.errors import HourTaken
 from core.base.ids import IdKind, new_id
+from core.base.reasons import Code, ReasonCode, stored_code
 from core.leases import appointments, charges, node_slots
 from core.leases.appointments import NoShow
 from core.leases.settlement import Settlement
@@ -25,7 +26,6 @@ from core.policy.bands import whole_hours
 from core.policy.grid import HOUR, Timetable
 from core.policy.slots import free_slots
 from core.policy.verdict import Span
-from core.reasons import Code, ReasonCode, stored_code
 from core.states import TERMINAL_JOB, LeaseState
 from core.tables.agendas import Agenda
 from core.tables.base import Document

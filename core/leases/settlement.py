@@ -7,9 +7,9 @@ were no-shows. Not counted: leases cancelled in time, or taken by a fault or mai
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from core.base.reasons import Code, ReasonCode, violation_code
 from core.policy.grid import hour_ceiling
 from core.policy.sections import Cancel
-from core.reasons import Code, ReasonCode, violation_code
 
 
 @dataclass(frozen=True)

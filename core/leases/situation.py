@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Row, Select, and_, bindparam, func, literal, null, or_, select
 from sqlalchemy.orm import Session
 
+from core.base.reasons import ReasonCode
 from core.leases.active_policies import active_policies
 from core.leases.appointments import NoShow
 from core.leases.leases import Terms, no_shows
@@ -37,7 +38,6 @@ from core.policy.verdict import (
     Span,
     Verdict,
 )
-from core.reasons import ReasonCode
 from core.states import LIVE_LEASE, LeaseState, NodeState
 from core.tables.kinds import OfferState, Role, SlotState
 from core.tables.leases import Lease, Occupancy, Offer

@@ -9,8 +9,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.base.reasons import Code, ReasonCode
 from core.notices.notices import JOB_NEWS, NoticeKind, notify
-from core.reasons import Code, ReasonCode
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.kinds import Channel

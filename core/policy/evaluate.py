@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 
+from core.base.reasons import ReasonCode
 from core.policy import quotas
 from core.policy.case import Case
 from core.policy.document import Policy
@@ -22,7 +23,6 @@ from core.policy.verdict import (
     Situation,
     Verdict,
 )
-from core.reasons import ReasonCode
 
 OFFERS = 3
 SEARCHED_HOURS = 7 * 24

@@ -6,11 +6,11 @@ A search among thousands of hours judges one block of each kind, not each of the
 from collections.abc import Hashable
 from datetime import datetime, timedelta
 
+from core.base.reasons import QUOTA, ReasonCode
 from core.policy.bands import Crossing
 from core.policy.document import Policy
 from core.policy.sections import QuotaPeriod
 from core.policy.verdict import NodeRef, Verdict
-from core.reasons import QUOTA, ReasonCode
 
 CODES = frozenset(
     {

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from core.base.reasons import ReasonCode, quota_code
 from core.policy.case import Case, QuotaUse
 from core.policy.document import Policy
 from core.policy.matching import ALL, CountedLease, Room, rooms_left
 from core.policy.sections import Quota, QuotaChoice, QuotaPeriod, QuotaScope, QuotaSlot
 from core.policy.verdict import HourUnit, Reason, Remainder, RemainingBlock
 from core.policy.words import gpus_text
-from core.reasons import ReasonCode, quota_code
 from core.states import LeaseState
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six")

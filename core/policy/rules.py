@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from core.base.reasons import ReasonCode
 from core.policy import quotas
 from core.policy.bands import Crossing
 from core.policy.case import Case
@@ -18,7 +19,6 @@ from core.policy.sections import DAYS, BackToBack, GapMode
 from core.policy.slots import free_slots
 from core.policy.verdict import LeaseFact, Reason, RequestKind
 from core.policy.words import gpus_text
-from core.reasons import ReasonCode
 from core.states import LIVE_LEASE, LeaseState, Sharing
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from core.reasons import Code, ReasonCode
+from core.base.reasons import Code, ReasonCode
 from core.states import LeaseState, Sharing
 
 LIFTABLE = frozenset(

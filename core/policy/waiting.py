@@ -6,8 +6,8 @@ length, a window or a quota that is used up in the block's own period does not c
 
 from datetime import datetime
 
+from core.base.reasons import ReasonCode
 from core.policy.verdict import Reason, Verdict
-from core.reasons import ReasonCode
 
 PASSING = frozenset(
     {

@@ -1,1 +1,1 @@
-"""Conditions of the whole platform that every process keeps: its time, read-only, claims."""
+"""A process: its settings, and the platform's conditions that it keeps: time, read-only, claims."""

@@ -1,1 +1,1 @@
-"""Documents that people submit: jobs, scripts, studies, archives of code."""
+"""Documents that people submit: jobs, scripts, studies, templates, archives of code."""

@@ -24,7 +24,7 @@ class Template(Base):
     spec: Mapped[Document]
     """Job or agenda, with all things named with their owner."""
     open: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
-    """`core.templates.template.OpenField` of each."""
+    """`core.spec.template.OpenField` of each."""
     created_at: Mapped[datetime]
     changed_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]

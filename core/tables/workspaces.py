@@ -25,7 +25,7 @@ class Workspace(Base):
     trouble: Mapped[str] = mapped_column(default="", server_default="")
     """Reason why the last look at it was not kept, or that a limit is near, in a sentence."""
     shared: Mapped[Document | None] = mapped_column(JSON(none_as_null=True))
-    """`core.workspaces.shared.SharedUse`: what a node has seen last in the site's shared folder."""
+    """`core.wire.shared_use.SharedUse`: what a node has seen last in the site's shared folder."""
     shared_seen_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 
@@ -49,10 +49,10 @@ class WorkspaceSnapshot(Base):
     files: Mapped[int]
     """Number of its files, folders and links."""
     tree: Mapped[str] = mapped_column(String(64))
-    """SHA-256 of the file of its `core.workspaces.tree.Tree`."""
+    """SHA-256 of the file of its `core.wire.workspace_tree.Tree`."""
     tree_size: Mapped[int] = mapped_column(BigInteger)
     blobs: Mapped[list[Document]] = mapped_column(JSON)
-    """`core.workspaces.tree.Blob` of each file of the store that it consists of, beside its
+    """`core.wire.workspace_tree.Blob` of each file of the store that it consists of, beside its
     tree."""
     left_out: Mapped[int] = mapped_column(default=0, server_default="0")
     """Number of files that could not be kept, such as sockets."""

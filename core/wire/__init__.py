@@ -1,1 +1,1 @@
-"""Messages between the processes: the node protocol, and doorbells."""
+"""Messages between the processes: the node protocol, trees of workspaces, and doorbells."""

@@ -15,7 +15,7 @@ from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
 from core.spec.workbench import MAX_REQUIREMENTS, Workbench
 from core.states import GpuHealth, Outcome, Phase, Sharing
-from core.workspaces.shared import SharedUse
+from core.wire.shared_use import SharedUse
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.hardware import GpuSpeeds
 from strategies.plan.run_directory import RankMemory, Result
@@ -393,7 +393,7 @@ class WorkspaceOrder(Message):
     number: int = Field(ge=1, le=2**31 - 1)
     """Number of its owner, for a user that is the same on all nodes."""
     tree: StoredBlob | None = None
-    """File of the `core.workspaces.tree.Tree` that it begins with; None: empty, or shared."""
+    """File of the `core.wire.workspace_tree.Tree` that it begins with; None: empty, or shared."""
     max_bytes: int = Field(ge=1)
     max_files: int = Field(ge=1)
 

@@ -1,1 +1,1 @@
-"""Workspaces: folders of people that outlive leases; their trees, quota, writers, snapshots."""
+"""Workspaces: folders of people that outlive leases; their quota, writers, snapshots."""

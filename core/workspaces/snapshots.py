@@ -15,7 +15,7 @@ from core.states import LIVE_ATTEMPT
 from core.tables.jobs import Attempt
 from core.tables.kinds import SnapshotOrigin
 from core.tables.workspaces import Workspace, WorkspaceSnapshot
-from core.workspaces.tree import Blob, Tree
+from core.wire.workspace_tree import Blob, Tree
 
 KEPT, KEPT_FOR = 24, timedelta(days=7)
 

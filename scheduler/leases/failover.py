@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.base.reasons import ReasonCode
 from core.base.words import clock
 from core.leases import leases, waitlist
 from core.leases.situation import rules_for
@@ -21,7 +22,6 @@ from core.notices.notices import NoticeKind, notify
 from core.policy.slots import free_slots
 from core.policy.verdict import Span
 from core.policy.words import lease_text
-from core.reasons import ReasonCode
 from core.states import LeaseState, NodeState
 from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy

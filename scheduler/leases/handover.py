@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.base.reasons import ReasonCode, stored_code
 from core.base.words import clock, in_words
 from core.jobs.stopping import stop_guests, stop_jobs
 from core.leases import adjacent as touching
@@ -22,7 +23,6 @@ from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
 from core.policy.sections import NoShow
 from core.policy.words import lease_text
-from core.reasons import ReasonCode, stored_code
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import AppointmentKind, LeaseKind

@@ -3,10 +3,10 @@
 import structlog
 
 from core.base.clock import utc_now
-from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.notices import link_letters
 from core.process import read_only
+from core.process.settings import SchedulerSettings
 from scheduler.outbox.lookout import Lookout
 from scheduler.outbox.mail import NotSent, send_mail
 

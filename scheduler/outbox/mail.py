@@ -7,8 +7,8 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 
 from core.base.clock import utc_now
-from core.base.settings import SchedulerSettings
 from core.notices.words import Letter
+from core.process.settings import SchedulerSettings
 from scheduler.outbox.deadline import shut_down_after
 
 WITHIN_S = 20.0  # in all: a letter is small, and a greeting may be slow

@@ -10,7 +10,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import structlog
 
 from core.base.clock import utc_now
-from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.leases import waitlist
 from core.notices import deliveries
@@ -18,6 +17,7 @@ from core.notices.deliveries import Parcel
 from core.notices.notices import NoticeKind
 from core.notices.words import write
 from core.process import read_only
+from core.process.settings import SchedulerSettings
 from core.tables.kinds import Channel
 from scheduler.outbox.lookout import EVERY_S, Lookout
 from scheduler.outbox.mail import NotSent, send_mail

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from core.base.reasons import Code, ReasonCode
 from core.base.words import clock, in_words
 from core.policy.grid import HOUR
-from core.reasons import Code, ReasonCode
 from core.spec.spec import format_duration
 from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
 from scheduler.queue.borrowing import LEAVING_S, Clearing

@@ -7,8 +7,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.agendas.turns import AgendaMember, Turn, turns
+from core.base.reasons import ReasonCode
 from core.jobs.attempts import lock
-from core.reasons import ReasonCode
 from core.states import Desired, JobState
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job

@@ -22,8 +22,8 @@ from api.web.credentials import issue_link, issue_token
 from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
-from core.base.settings import ApiSettings
 from core.database.database import Database
+from core.process.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind
 from core.tables.people import User
 from tests.api.first_rows import FirstRows

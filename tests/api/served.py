@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from api import app
 from api import main as program
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 
 
 def create_app(settings: ApiSettings) -> FastAPI:

@@ -20,7 +20,7 @@ def main() -> None:
         importlib.import_module(f"{name}.main").main()
         return
     worker = importlib.import_module("worker.main")
-    settings = importlib.import_module("core.base.settings").WorkerSettings()
+    settings = importlib.import_module("core.process.settings").WorkerSettings()
     worker.configure_logs()
     token = os.environ.pop("TRAINYARD_ENROL_TOKEN", "")
     sys.exit(worker.run(settings, enrol_token=token, trainer="ledger_trainer"))

@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 
 from api.admin.node_acts import NodeAct
+from core.base.reasons import ReasonCode, quota_code, stored_code, violation_code
 from core.policy.verdict import LIFTABLE
-from core.reasons import ReasonCode, quota_code, stored_code, violation_code
 from core.states import NodeState
 from core.tables.kinds import LeaseKind
 from strategies.plan.trust.certificate import Verdict

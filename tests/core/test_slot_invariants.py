@@ -15,6 +15,7 @@ from sqlalchemy import Executable, insert, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from core.base.reasons import ReasonCode
 from core.database.database import Database
 from core.leases import node_slots
 from core.leases.node_slots import Linked, choose
@@ -30,7 +31,6 @@ from core.policy.verdict import (
     Situation,
     Span,
 )
-from core.reasons import ReasonCode
 from core.states import LeaseState, Sharing
 from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Occupancy

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from api.contract.states_document import as_markdown
 from core.states import (
     ATTEMPT_EDGES,
     INFRASTRUCTURE,
@@ -25,7 +26,6 @@ from core.states import (
     job_after,
     sources,
 )
-from core.states_document import as_markdown
 
 # Written out once more, from the design map, so that an edge is not added by accident.
 JOB = {
@@ -120,4 +120,4 @@ def test_every_outcome_is_of_one_kind() -> None:
 
 def test_the_page_of_states_is_the_table() -> None:
     page = Path(__file__).parents[2] / "docs" / "states.md"
-    assert page.read_text() == as_markdown(), "print it again: python -m core.states_document"
+    assert page.read_text() == as_markdown(), "print it again: its first lines say how"

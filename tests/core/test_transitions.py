@@ -9,8 +9,8 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
+from core.base.reasons import ReasonCode
 from core.database.database import Database
-from core.reasons import ReasonCode
 from core.states import JobState, LeaseState, NodeState
 from core.tables.jobs import Event, Job
 from core.transitions import Explanation, advance, explain, say

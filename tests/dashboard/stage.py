@@ -32,10 +32,10 @@ from api.web.auth import COOKIE
 from api.web.credentials import issue_token
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
-from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.database.schema import upgrade
 from core.leases import node_slots
+from core.process.settings import ApiSettings
 from core.spec.planning import plan_on
 from core.spec.spec import AnyJobSpec, JobSpec, ScriptJobSpec, read_job_spec
 from core.states import (

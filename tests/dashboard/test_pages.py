@@ -20,7 +20,7 @@ from core.spec.spec import JobSpec, ScriptJobSpec
 from core.states import TERMINAL_JOB, Desired, JobState, LeaseState, NodeState, Outcome, Sharing
 from core.tables.kinds import LeaseKind, Role, SlotState
 from core.wire.messages import HostUse, Telemetry
-from core.workspaces.tree import EntryKind
+from core.wire.workspace_tree import EntryKind
 from strategies.plan.attention_kernels import AttentionKernel
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import Plan

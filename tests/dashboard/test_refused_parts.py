@@ -16,7 +16,7 @@ import dashboard
 from api.app import create_app
 from api.web.auth import COOKIE
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from dashboard import site_map
 from tests.api.courses.bundle import write_bundle
 from tests.api.shapes import job_spec

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
+from core.base.reasons import ReasonCode
 from core.database.database import Database
-from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, JobState
 from core.tables.jobs import Attempt
 from core.tables.leases import Occupancy

@@ -11,9 +11,9 @@ from sqlalchemy import select, update
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
 from core.base.secret_text import digest
-from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.notices import link_letters
+from core.process.settings import SchedulerSettings
 from core.tables.kinds import LetterKind, LinkKind, Role
 from core.tables.notices import LinkLetter
 from core.tables.people import Invite, Link, User

@@ -15,13 +15,13 @@ from sqlalchemy import select, update
 
 from core.base.clock import utc_now
 from core.base.ids import IdKind, new_id
-from core.base.settings import SchedulerSettings
 from core.database.database import Database
 from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
 from core.notices.outward import NotOutward, resolve, target_of
 from core.notices.words import Letter
 from core.process import read_only
+from core.process.settings import SchedulerSettings
 from core.states import NodeState
 from core.tables.kinds import (
     Channel,

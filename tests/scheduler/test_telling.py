@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.reasons import Code, ReasonCode
+from core.base.reasons import Code, ReasonCode
 from scheduler.queue.sentences import WaitingReason
 from scheduler.queue.telling import FEW, JobReason, worth_telling
 from tests.scheduler.world import NOON, waiting_job

@@ -16,12 +16,12 @@ from api.files.retention import Retention
 from api.files.store import Store
 from api.scripts.secret_box import SecretBox
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.database.schema import LAST_OF_0_1_0, upgrade
 from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
 from core.process import read_only
+from core.process.settings import ApiSettings
 from core.tables.files import StoredFile
 from core.tables.kinds import Role
 from core.tables.notices import Delivery

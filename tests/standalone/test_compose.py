@@ -18,8 +18,8 @@ from pydantic_settings import BaseSettings
 from typer.testing import CliRunner
 
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings, SchedulerSettings, WorkerSettings
 from core.database.database import Database
+from core.process.settings import ApiSettings, SchedulerSettings, WorkerSettings
 from core.tables.processes import Leadership
 from scheduler.health import flaw
 from trainyard.cli.app import app

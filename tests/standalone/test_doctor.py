@@ -11,9 +11,9 @@ from sqlalchemy import text
 
 from api.files.store import Store
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.database.schema import LAST_OF_0_1_0, newest_revision
+from core.process.settings import ApiSettings
 from core.tables.files import StoredFile
 from core.tables.kinds import Role
 from core.tables.people import User

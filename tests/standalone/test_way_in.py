@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from standalone.commands import login_link
 from standalone.data_directory import DataDirectory
 from standalone.way_in import DATABASE

@@ -38,7 +38,7 @@ from core.wire.messages import (
     SnapshotAck,
     SnapshotReport,
 )
-from core.workspaces.tree import read_tree
+from core.wire.workspace_tree import read_tree
 from worker.attempts import Key
 
 TOKEN = "node-secret-token-of-the-tests"

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from core.base.settings import WorkerSettings
+from core.process.settings import WorkerSettings
 from worker.main import ENROL_TOKEN, configure_logs, run
 
 

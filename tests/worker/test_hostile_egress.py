@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from core.base.settings import read_hosts
+from core.process.settings import read_hosts
 from core.wire.messages import HostUse
 from tests.worker.tls_servers import Authority, TlsServer, own_address, send
 from worker.egress.launch import EGRESS_PORT, ProxyProcess, proxy_variables, start_proxy

@@ -10,7 +10,7 @@ import pytest
 from core.base.words import size_text
 from core.states import Outcome
 from core.wire.messages import ExitRecord, SnapshotReport, StopOrder, StoredBlob, WorkspaceOrder
-from core.workspaces.tree import SMALL, Blob, EntryKind, Tree, read_tree
+from core.wire.workspace_tree import SMALL, Blob, EntryKind, Tree, read_tree
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
 from tests.worker.scripts import output_of, script_order

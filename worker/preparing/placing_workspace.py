@@ -6,8 +6,8 @@ from pathlib import Path
 
 from core.states import Outcome
 from core.wire.messages import FileRef, WorkspaceOrder
+from core.wire.workspace_tree import BadTree, Blob, read_tree
 from core.workspaces.quota import Quota
-from core.workspaces.tree import BadTree, Blob, read_tree
 from worker.attempts import Attempt
 from worker.preparing.fetching import Fetcher, size_text
 from worker.scripts.preparing_script import CannotStart, ScriptHost

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from core.base.settings import WorkerSettings
+from core.process.settings import WorkerSettings
 from core.wire.messages import Inventory
 from strategies.plan.hardware import Constants
 from strategies.plan.trust.proof import (

@@ -15,9 +15,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from core.process.parent_death import die_with_parent
+from core.wire.shared_use import SharedUse, shared_use
+from core.wire.workspace_tree import BadTree, Blob, Tree, read_tree, tree_bytes
 from core.workspaces.quota import Quota
-from core.workspaces.shared import SharedUse, shared_use
-from core.workspaces.tree import BadTree, Blob, Tree, read_tree, tree_bytes
 from strategies.plan.durable_files import write_atomically
 from worker.workspaces.packing import Known, Stat, draft, empty_folder
 from worker.workspaces.restoring import BadContent, restore

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from core.wire.shared_use import SharedUse
 from core.workspaces.quota import Quota
-from core.workspaces.shared import SharedUse
 from strategies.plan.durable_files import json_bytes, write_atomically
 from worker.attempts import Attempt, StateFile, read_model
 

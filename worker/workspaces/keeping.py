@@ -16,7 +16,7 @@ import structlog
 
 from core.base.clock import boot_s
 from core.wire.messages import MissingQuery, SharedLook, SnapshotAck, SnapshotReport, StoredBlob
-from core.workspaces.tree import Blob
+from core.wire.workspace_tree import Blob
 from strategies.plan.durable_files import json_bytes, write_atomically
 from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder

@@ -16,7 +16,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from core.workspaces.tree import SMALL, Blob, Entry, EntryKind, Tree
+from core.wire.workspace_tree import SMALL, Blob, Entry, EntryKind, Tree
 from worker.scripts.script_files import open_plain
 from worker.workspaces.scanning import Look, Seen
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
-from core.workspaces.tree import Blob, Entry, EntryKind, Tree
+from core.wire.workspace_tree import Blob, Entry, EntryKind, Tree
 from worker.workspaces.packing import Known, Stat
 
 PIECE = 1 << 20

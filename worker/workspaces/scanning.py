@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from core.workspaces.tree import DEEPEST, SKIPPED, EntryKind, require_path
+from core.wire.workspace_tree import DEEPEST, SKIPPED, EntryKind, require_path
 from worker.scripts.script_files import open_folder
 
 MAX_LISTED = 5

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.admin.routes_unsafe_settings import Facts, unsafe
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World
 from tests.api.shapes import INVENTORY, heartbeat
 

@@ -16,7 +16,7 @@ from httpx2 import Response
 from hypothesis import HealthCheck, Phase, given, settings
 from starlette.testclient import TestClient
 
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec, place
 from tests.one_database import quick_on_sqlite

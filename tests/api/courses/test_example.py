@@ -10,7 +10,7 @@ import pytest
 
 from core.base.clock import utc_now
 from core.courses.course import read_bundle
-from core.templates.template import TemplateKind
+from core.spec.template import TemplateKind
 from tests.api.conftest import World, client, enrol
 from tests.api.courses.bundle import sdk
 from tests.api.shapes import INVENTORY, heartbeat

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from api.files.store import Store
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.files import Dataset
 from tests.api.conftest import World, running_world
 from tests.api.shapes import heartbeat, job_spec, place

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World, running_world
 from tests.api.files.test_models import SHAPE, files, safetensors
 from tests.api.files.test_retention import put

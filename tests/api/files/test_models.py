@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 from api.files.model_check import ModelCheck
 from api.files.store import Store
 from core.base.errors import ServiceError
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.files import Model, StoredFile
 from strategies.plan.hugging_face.hf_names import hf_weights
 from strategies.plan.spec import ModelSpec

@@ -12,7 +12,7 @@ from sqlalchemy import func, select, update
 from api.files.retention import Retention, held_off
 from api.files.store import Store
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.admin import AuditEntry
 from core.tables.files import Checkpoint, StoredFile
 from core.tables.notices import Notice

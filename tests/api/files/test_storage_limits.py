@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.files import Dataset
 from tests.api.conftest import World, running_world
 from tests.api.files.test_models import files, tar

@@ -15,7 +15,7 @@ from api.files.arrival import Arrivals
 from api.files.resumable import forget_abandoned
 from api.files.retention import named_files
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.files import StoredFile, Upload
 from tests.api.conftest import World, running_world
 from tests.api.files.test_models import files as model_files

@@ -11,7 +11,7 @@ from api.app import api_routes
 from api.jobs.plain_submissions import SentJob, plan_together
 from api.jobs.routes_submission import PATH
 from core.base.errors import ServiceError
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec
 

@@ -19,9 +19,9 @@ from api.web.idempotency import keyed
 from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import ServiceError
-from core.base.settings import ApiSettings
 from core.base.strict_text import SpecText
 from core.process import read_only
+from core.process.settings import ApiSettings
 from core.tables.jobs import Event, Job
 from core.tables.kinds import Role, Scope
 from core.tables.people import User

@@ -9,10 +9,10 @@ from icalendar import Calendar
 from sqlalchemy import func, select
 
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
 from core.jobs import attempts
 from core.leases import node_slots
 from core.policy.grid import HOUR, hour_floor
+from core.process.settings import ApiSettings
 from core.states import LeaseState
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind, Role

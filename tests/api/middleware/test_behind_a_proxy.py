@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.web.auth import COOKIE
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 from tests.forked import origin
 

@@ -24,9 +24,9 @@ from api.middleware.lanes import LIMITS, THREADS, LaneKind, LaneQueue, Lanes, Li
 from api.middleware.prometheus import RequestNumbers
 from api.web.credentials import issue_link
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.policy.grid import HOUR, hour_ceiling
+from core.process.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role
 from tests.api.conftest import NOWHERE, add_person, running_world
 from tests.api.shapes import INVENTORY, heartbeat

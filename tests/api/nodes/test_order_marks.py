@@ -18,10 +18,10 @@ from api.nodes.order_marks import read_bases
 from api.nodes.orders import orders_for
 from core.base.clock import utc_now
 from core.base.secret_text import digest
-from core.base.settings import ApiSettings
 from core.database.database import EnumText
 from core.leases import leases
 from core.policy.grid import HOUR
+from core.process.settings import ApiSettings
 from core.tables.base import Base
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind

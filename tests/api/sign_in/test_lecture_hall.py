@@ -9,7 +9,7 @@ from sqlalchemy import insert
 
 from api.web.passwords import hash_password
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.kinds import Role
 from core.tables.people import User
 from tests.api.conftest import NOWHERE, World, client, running_world

@@ -17,7 +17,7 @@ from api.sign_in.oidc_accounts import name_from, role_of
 from api.sign_in.oidc_provider import Provider, provider_flaw
 from api.web.auth import COOKIE
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role
 from core.tables.notices import Webhook
 from core.tables.people import Identity, Link, User

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 
 # The same on every database: once is enough.

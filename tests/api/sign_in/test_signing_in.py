@@ -7,7 +7,7 @@ import pytest
 from api.sign_in.first_start import ensure_link
 from api.web.auth import COOKIE
 from api.web.rate_limits import SPREAD_S
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 from tests.api.shapes import job_spec
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from sqlalchemy import func, select
 
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.jobs import Job
 from tests.api.conftest import World, client, enrol, running_world
 from tests.api.shapes import INVENTORY, exit_record, free, heartbeat, job_spec, place

@@ -18,8 +18,8 @@ from api.watching.holds import Calendar, Hold, NodeHolds, changed_nodes
 from api.watching.hub import Hub
 from api.web.identity import Person
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
 from core.database.database import Database
+from core.process.settings import ApiSettings
 from core.states import NodeState
 from core.tables.kinds import Scope
 from core.tables.nodes import Node

@@ -13,8 +13,8 @@ import redis
 
 from api.watching import feed, news, waiting_jobs
 from api.watching.hub import Hub
-from core.base.settings import ApiSettings
-from core.reasons import NamedCode
+from core.base.reasons import NamedCode
+from core.process.settings import ApiSettings
 from core.transitions import Explanation, explain
 from core.wire.doorbell import LIVE
 from tests.api.conftest import World, running_world

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from api.app import api_routes
 from api.web.auth import COOKIE, POLICIES, policy_of
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 from tests.api.shapes import job_spec
 

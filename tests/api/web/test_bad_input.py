@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.jobs import Job
 from tests.api.conftest import World, enrol, running_world
 from tests.api.shapes import job_spec

@@ -11,7 +11,7 @@ import httpx2
 from sqlalchemy import select
 
 from api.records import metric_store
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.processes import IdempotentAnswer
 from core.tables.telemetry import StreamCursor

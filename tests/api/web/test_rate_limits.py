@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.web import rate_limits
 from api.web.rate_limits import OwnCounts, RateLimited, RateLimits
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from tests.api.conftest import NOWHERE, World, client, running_world
 from tests.api.shapes import job_spec
 

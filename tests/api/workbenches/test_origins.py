@@ -21,7 +21,7 @@ from api.web.auth import COOKIE as SESSION
 from api.workbenches import passes
 from api.workbenches.origins import COOKIE, domain_flaw
 from core.base.clock import utc_now
-from core.base.settings import ApiSettings
+from core.process.settings import ApiSettings
 from core.tables.workbenches import WorkbenchPass
 from core.wire.frames import Kind, pack, unpack
 from tests.api.conftest import NOWHERE, World

@@ -18,8 +18,8 @@ from core.tables.files import StoredFile
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import WorkspaceAccess
 from core.tables.workspaces import Workspace, WorkspaceSnapshot
+from core.wire.workspace_tree import Entry, EntryKind, tree_bytes, tree_of
 from core.workspaces.snapshots import KEPT, KEPT_FOR, prune
-from core.workspaces.tree import Entry, EntryKind, tree_bytes, tree_of
 from tests.api.conftest import World
 from tests.api.scripts.test_scripts import packed
 from tests.api.shapes import exit_record, free, heartbeat, place

@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.base.reasons import Code, ReasonCode
 from core.database.database import Database
 from core.notices.notices import JOB_NEWS, NoticeKind
 from core.notices.words import write
-from core.reasons import Code, ReasonCode
 from core.states import JobState, Outcome
 from core.tables.kinds import Channel
 from core.tables.notices import ChannelChoice, Notice

@@ -3,7 +3,7 @@
 from starlette.testclient import TestClient
 
 from api.workspaces.schemas import SharedEntryView, SharedUseView, WorkspaceWriterView
-from core.workspaces.tree import EntryKind
+from core.wire.workspace_tree import EntryKind
 from tests.dashboard.fake_api import ENTRY, NOW, SNAPSHOT, WORKSPACE, FakeApi, refusal
 
 

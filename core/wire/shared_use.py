@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.workspaces.tree import EntryKind
+from core.wire.workspace_tree import EntryKind
 
 MOST_TOLD = 200
 MOST = 2**53

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from core.workspaces.quota import Quota
-from core.workspaces.tree import (
+from core.wire.workspace_tree import (
     BadTree,
     Blob,
     Entry,
@@ -16,6 +15,7 @@ from core.workspaces.tree import (
     tree_bytes,
     tree_of,
 )
+from core.workspaces.quota import Quota
 
 HASH = "a" * 64
 PACK = Blob(sha256="b" * 64, size=100)

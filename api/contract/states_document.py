@@ -2,7 +2,7 @@
 
 import sys
 
-from core.reasons import QUOTA, VIOLATION, ReasonCode
+from core.base.reasons import QUOTA, VIOLATION, ReasonCode
 from core.states import (
     ATTEMPT_EDGES,
     JOB_EDGES,
@@ -34,7 +34,7 @@ def as_markdown() -> str:
     lines = [
         "# States",
         "",
-        "Printed by `python -m core.states_document`; a test compares the two.",
+        "Printed by `python -m api.contract.states_document`; a test compares the two.",
         "",
     ]
     for name, edges in (

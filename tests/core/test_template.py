@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from core.templates.template import (
+from core.spec.template import (
     TemplateKind,
     TemplateSpec,
     changes,

@@ -1,1 +1,0 @@
-"""Templates: jobs and agendas with locked and open fields. Pure."""
