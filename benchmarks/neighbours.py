@@ -24,13 +24,13 @@ from pathlib import Path
 
 from benchmarks.ratios import Ratio, ratio
 from core.states import Sharing
-from worker.ranks.memory import machine
-from worker.ranks.process_tree import ProcessTree, cgroup_for, join_cgroup
-from worker.scripts.resource_limits import ResourceLimits, remove_groups_v1
+from worker.node.cores import divide
+from worker.node.memory import machine
+from worker.node.process_tree import ProcessTree, cgroup_for, join_cgroup
+from worker.node.resource_limits import ResourceLimits, remove_groups_v1
+from worker.node.sharing import find_sharing_host
 from worker.scripts.sandbox import Box, Level, find_level
 from worker.scripts.sandbox_users import user_for_a_while
-from worker.sharing.cores import divide
-from worker.sharing.support import find_sharing_host
 
 SLOTS = 2
 SETTLE_S = 0.3  # after the neighbour has come or gone

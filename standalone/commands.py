@@ -15,8 +15,8 @@ from standalone.processes import StartFailed
 from standalone.up import run
 from standalone.valkey import SocketPathTooLong
 from standalone.way_in import NoWayIn, find_platform, make_link
-from worker.preparing.preflight import run as examine
 from worker.proving import command as proving
+from worker.proving.preflight import run as examine
 
 Data = Annotated[
     Path | None,

@@ -17,8 +17,8 @@ from standalone.doctor_gpus import examine_gpus
 from standalone.doctor_server import GIB, about_broker, about_folder
 from strategies.train.engines import async_io
 from trainyard.doctor import Examiner, Finding
+from worker.node.process_tree import cgroup_for
 from worker.ranks.launch import free_port
-from worker.ranks.process_tree import cgroup_for
 from worker.scripts.sandbox import Level, first_that_works, why_not
 
 finding = Examiner("node")

@@ -84,7 +84,7 @@ def test_an_unnamed_subject_is_found(text: str) -> None:
         "Return the leases granted.",
         "True if the job fits.",
         "In-memory copy of a file.",
-        "`python -m worker.ranks.shim`: supervisor of one attempt.",
+        "`python -m worker.shim`: supervisor of one attempt.",
         "One block of the attention matrix.",
         "",
     ],

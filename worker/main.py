@@ -22,22 +22,22 @@ from pydantic import ValidationError
 from core.base import tracing
 from core.process.settings import WorkerSettings
 from core.states import Sharing
-from worker import tasks
-from worker.acting import Actor
-from worker.agent import Agent
-from worker.api_client import ApiClient
-from worker.app import create_app
-from worker.attempts import NodeFolder
-from worker.enrol import IdentityFile, NotEnrolled, identify
+from worker.agent import tasks
+from worker.agent.acting import Actor
+from worker.agent.agent import Agent
+from worker.agent.celery_app import create_app
+from worker.agent.spawners import Spawners
 from worker.gpus.amd import NOT_USED, count_amd_gpus
 from worker.gpus.node_gpus import DriverBroken, NodeGpus
+from worker.node.api_client import ApiClient
+from worker.node.attempts import NodeFolder
+from worker.node.enrol import IdentityFile, NotEnrolled, identify
+from worker.node.process_tree import own_cgroup, pass_controllers_down
+from worker.node.sharing import SharingHost, find_sharing_host
 from worker.preparing.peers import find_peers
-from worker.ranks.process_tree import own_cgroup, pass_controllers_down
-from worker.ranks.spawners import Spawners
-from worker.scripts.preparing_script import ScriptHost
+from worker.preparing.preparing_script import ScriptHost
 from worker.scripts.sandbox import find_level
 from worker.scripts.script_run import ScriptLimits
-from worker.sharing.support import SharingHost, find_sharing_host
 from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import Keeper
 from worker.shipping.spool import Spool

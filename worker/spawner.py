@@ -11,7 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from worker.ranks import shim
+from worker import shim
 
 
 def serve() -> None:

@@ -30,7 +30,7 @@ from standalone.children import Child
 from tests.chaos.link import Link, Links
 from tests.postgresql import Server
 from tests.running import own_port, wait_for
-from worker.ranks.process_tree import attempts_of_processes
+from worker.node.process_tree import attempts_of_processes
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

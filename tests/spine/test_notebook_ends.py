@@ -25,7 +25,7 @@ from tests.running import Running, running_platform, wait_for
 from tests.spine.jobs import attempts, get, wait_for_end
 from tests.spine.short_leases import book_soon, cut
 from tests.spine.test_workbench_leases import ahead, lease_state
-from worker.attempts import Attempt
+from worker.node.attempts import Attempt
 from worker.scripts.sandbox import find_level
 from worker.workbench.jupyter import START, why_not_installed
 

@@ -39,7 +39,7 @@ from core.wire.messages import (
     SnapshotReport,
 )
 from core.wire.workspace_tree import read_tree
-from worker.attempts import Key
+from worker.node.attempts import Key
 
 TOKEN = "node-secret-token-of-the-tests"
 ENROL_TOKEN = "single-use-enrolment-token"

@@ -12,7 +12,7 @@ import run_worker
 from core.process.parent_death import die_with_parent
 from standalone.forks import Fork
 from worker import spawner, warm
-from worker.ranks import spawners
+from worker.agent import spawners
 
 FORKED = {
     "worker.spawner": spawner.serve,

@@ -20,8 +20,8 @@ from strategies.plan.planner import plan
 from strategies.plan.spec import TrainSpec
 from tests.forked import Forked, origin
 from tests.worker.fake_api import FakeApi
-from worker.attempts import Attempt, Key, NodeFolder
-from worker.ranks.process_tree import attempts_of_processes
+from worker.node.attempts import Attempt, Key, NodeFolder
+from worker.node.process_tree import attempts_of_processes
 
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]  # not what may be installed from elsewhere

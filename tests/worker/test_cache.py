@@ -6,8 +6,8 @@ from pathlib import Path
 
 from strategies.plan.data.corpus import open_corpus
 from strategies.plan.spec import DataSpec
-from worker.attempts import NodeFolder
-from worker.shipping.cache import touch, trim
+from worker.node.attempts import NodeFolder
+from worker.preparing.cache import touch, trim
 
 
 def test_tokens_of_a_dataset_are_made_once_however_often_it_is_used(tmp_path: Path) -> None:

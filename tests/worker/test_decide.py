@@ -13,8 +13,7 @@ from core.tables.jobs import Attempt, Job
 from core.tables.leases import Lease
 from core.wire.messages import AttemptRef, Deadlines, Orders, StopOrder, Unread
 from tests.worker.nodes import make_order
-from worker.attempts import DeadlinesFile, Key, ShimState
-from worker.decide import (
+from worker.agent.decide import (
     MAX_SPAWNS,
     OVERDUE_S,
     AttemptFolder,
@@ -30,6 +29,7 @@ from worker.decide import (
     follow,
     next_step,
 )
+from worker.node.attempts import DeadlinesFile, Key, ShimState
 from worker.ranks.deadlines import KILL_AFTER_TERM_S, DueAction, due, schedule_of, stop_past
 
 BOOT = "boot-1"

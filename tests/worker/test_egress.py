@@ -22,7 +22,7 @@ from tests.worker.tls_servers import Authority, TlsServer, own_address, send
 from trainyard import hub_program
 from trainyard.cli.files.models import WEIGHT_PATTERNS
 from trainyard.resources.models import OTHERS
-from worker.attempts import Key
+from worker.node.attempts import Key
 from worker.scripts.sandbox import Level
 
 NAMES = ("models.example", "other.example", "index.example")

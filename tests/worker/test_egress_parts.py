@@ -14,8 +14,8 @@ from core.spec.hosts import host_rules
 from core.wire.messages import HostUse
 from worker.egress.addresses import may_connect
 from worker.egress.launch import added
-from worker.egress.packages import has_index
 from worker.egress.server_name import Incomplete, NotTls, server_name
+from worker.preparing.packages import has_index
 
 NEVER = (
     "127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "169.254.169.254", "169.254.1.1",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
-from worker.enrol import IdentityFile
 from worker.gpus.node_gpus import NodeGpus
+from worker.node.enrol import IdentityFile
 from worker.preparing.fetching import FetchRate
 from worker.ranks.launch import clean_environment, free_port
 from worker.scripts.sandbox import SandboxSupport

@@ -20,7 +20,7 @@ from core.wire.messages import ExitRecord, StopOrder
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order
-from worker.attempts import Key
+from worker.node.attempts import Key
 from worker.scripts import sandbox
 from worker.scripts.sandbox import Level, why_not
 from worker.scripts.sandbox_users import take_user, try_to_take

@@ -14,9 +14,9 @@ from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
 from tests.worker.scripts import output_of, script_order
 from tests.worker.test_script_parts import wheel
+from worker.preparing.cache import trim
 from worker.scripts.inputs import mount_of
 from worker.scripts.sandbox import Level, why_not
-from worker.shipping.cache import trim
 
 ROWS = b'{"text": "one"}\n{"text": "two"}\n'
 WEIGHTS = b"weights" * 40_000

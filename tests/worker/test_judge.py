@@ -7,6 +7,7 @@ import pytest
 
 from core.states import Outcome
 from strategies.plan.run_directory import RankMemory, Result
+from worker.node.memory import GIB, MemoryUse
 from worker.ranks.judge import (
     Evidence,
     PlannedMemory,
@@ -17,7 +18,6 @@ from worker.ranks.judge import (
     codes_in_report,
     judge,
 )
-from worker.ranks.memory import GIB, MemoryUse
 
 PEER = RankError("RuntimeError", "[../gloo/tcp/pair.cc:547] Connection closed by peer [::1]:1", 1)
 TIMEOUT = RankError("RuntimeError", "Timed out waiting 4000ms for recv operation to complete", 1)

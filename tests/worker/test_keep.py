@@ -10,8 +10,8 @@ from strategies.plan.layout import Layout
 from strategies.plan.run_directory import write_manifest
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
-from worker.api_client import ApiClient, Unreachable
-from worker.attempts import Attempt, Key, NodeFolder, read_model
+from worker.node.api_client import ApiClient, Unreachable
+from worker.node.attempts import Attempt, Key, NodeFolder, read_model
 from worker.shipping.keep import Keeper, KeptState
 from worker.shipping.spool import ShippedPositions
 

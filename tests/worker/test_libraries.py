@@ -15,7 +15,7 @@ from core.wire.messages import InputFiles
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order
-from worker.scripts.idx_files import write_idx
+from worker.preparing.idx_files import write_idx
 from worker.scripts.inputs import torchvision_class
 from worker.scripts.sandbox import Level, why_not
 

@@ -11,8 +11,8 @@ import pytest
 from strategies.plan.durable_files import json_bytes
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
-from worker.api_client import ApiClient
-from worker.attempts import Attempt, Key, NodeFolder, StartFile
+from worker.node.api_client import ApiClient
+from worker.node.attempts import Attempt, Key, NodeFolder, StartFile
 from worker.ranks.log_cap import Gap, LogCap, gap_of, note_of
 from worker.shipping.spool import Spool
 

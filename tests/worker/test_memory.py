@@ -15,8 +15,8 @@ from core.wire.messages import ExitRecord
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
 from tests.worker.scripts import output_of, script_order
-from worker.ranks.memory import GIB, MIB, Machine
-from worker.ranks.process_tree import attempts_of_processes
+from worker.node.memory import GIB, MIB, Machine
+from worker.node.process_tree import attempts_of_processes
 from worker.scripts.sandbox import Level, why_not
 
 BOUND = 0.3  # GiB

@@ -15,10 +15,10 @@ from core.states import Outcome, Sharing
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 from tests.worker.scripts import output_of, script_order
-from worker.attempts import Key
-from worker.ranks.memory import MIB, MemoryWatch
-from worker.sharing.cores import divide
-from worker.sharing.support import find_sharing_host
+from worker.node.attempts import Key
+from worker.node.cores import divide
+from worker.node.memory import MIB, MemoryWatch
+from worker.node.sharing import find_sharing_host
 
 PROGRAM = (Path(__file__).parent / "neighbours.py").read_text()
 FORKS = """

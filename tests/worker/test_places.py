@@ -7,7 +7,7 @@ import pytest
 
 from core.spec.spec import Launcher
 from core.wire.messages import Fabric, Rendezvous
-from worker.attempts import Attempt, StartFile
+from worker.node.attempts import Attempt, StartFile
 from worker.preparing.peers import find_peers
 from worker.ranks.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gloo
 COMMAND = [
     sys.executable,
     "-c",
-    "import sys; from worker.preparing.preflight import run; "
+    "import sys; from worker.proving.preflight import run; "
     "sys.exit(run(ranks=2, quick='quick' in sys.argv, as_json=True))",
 ]
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.worker.nodes import gone, wait_for
-from worker.ranks.process_tree import (
+from worker.node.process_tree import (
     MARK,
     Cgroup,
     ProcessTree,
@@ -28,7 +28,7 @@ from worker.ranks.process_tree import (
 # A subreaper whose child leaves a grandchild in a session and a folder of its own behind.
 SHIM = """
 import os, subprocess, sys, time
-from worker.ranks.process_tree import adopt_orphans
+from worker.node.process_tree import adopt_orphans
 adopt_orphans()
 child = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import os, time; " \
         "os.chdir(chr(47)); time.sleep(600)'], start_new_session=True)"

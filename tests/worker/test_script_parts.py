@@ -16,14 +16,14 @@ from strategies.plan.run_directory import verify_checkpoint
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, packed, script_order
-from worker.attempts import Attempt
+from worker.node.attempts import Attempt
+from worker.node.plain_files import open_plain, plain_files
+from worker.preparing.environments import CannotBuild, build, requirements_of
 from worker.ranks.judge import Evidence, RankEvidence, judge
 from worker.ranks.tracebacks import remedy_for, traceback_error
-from worker.scripts.environments import CannotBuild, build, requirements_of
 from worker.scripts.event_files import masked_crc, read_records
 from worker.scripts.masking import Masks
 from worker.scripts.sandbox import Box, Level, folders_above, gpu_devices
-from worker.scripts.script_files import open_plain, plain_files
 from worker.scripts.script_metrics import ScriptMetrics
 from worker.scripts.script_output import ScriptOutput
 from worker.scripts.script_run import ScriptFolders

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from core.states import Sharing
 from tests.running import wait_for
 from tests.worker.nodes import TREE
-from worker.attempts import Share
-from worker.ranks.process_tree import Cgroup, group_of
-from worker.scripts.resource_limits import ResourceLimits
-from worker.sharing.cores import Core, divide, numa_of, read_cores
-from worker.sharing.own_cores import left_by
-from worker.sharing.support import SharingHost, judge_sharing
+from worker.agent.own_cores import left_by
+from worker.node.attempts import Share
+from worker.node.cores import Core, divide, numa_of, read_cores
+from worker.node.process_tree import Cgroup, group_of
+from worker.node.resource_limits import ResourceLimits
+from worker.node.sharing import SharingHost, judge_sharing
 
 FOUR = tuple(Core((cpu,)) for cpu in range(4))
 PROBE = """
 import json
 from core.states import Sharing
-from worker.sharing.own_cores import left_by
-from worker.sharing.support import find_sharing_host
+from worker.agent.own_cores import left_by
+from worker.node.sharing import find_sharing_host
 print(json.dumps(find_sharing_host(Sharing.FULL).bounds_memory))
 """
 HIDE_CGROUPS = ("unshare", "--mount", "sh", "-c",

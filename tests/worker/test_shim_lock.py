@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.attempts import Attempt
+from worker.node.attempts import Attempt
 
 
 @pytest.fixture

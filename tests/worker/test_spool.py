@@ -10,8 +10,8 @@ import pytest
 
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
-from worker.api_client import ApiClient
-from worker.attempts import Attempt, Key, NodeFolder
+from worker.node.api_client import ApiClient
+from worker.node.attempts import Attempt, Key, NodeFolder
 from worker.shipping.spool import MAX_LOG_BYTES, Spool, read_lines, read_piece
 
 KEY = Key("job_a", 1)

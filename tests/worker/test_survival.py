@@ -10,8 +10,8 @@ from core.spec.spec import Launcher
 from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
-from worker.ranks.memory import own_groups
-from worker.ranks.process_tree import group_of
+from worker.node.memory import own_groups
+from worker.node.process_tree import group_of
 
 either_launcher = pytest.mark.parametrize(
     "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]
@@ -161,7 +161,7 @@ def test_a_shim_that_hangs_past_its_deadline_is_ended_by_the_agent(
 ) -> None:
     node.behave(step_s=0.05)
     key = api.order(make_order(steps=10_000))
-    node.start(patience={"worker.decide.OVERDUE_S": 0.5})
+    node.start(patience={"worker.agent.decide.OVERDUE_S": 0.5})
     api.wait_for_step(key, 5)
     pids = node.processes(key)
     os.kill(node.shim_pid(key), signal.SIGSTOP)

@@ -14,8 +14,8 @@ from strategies.plan.run_directory import RunDirectory
 from tests.worker.fake_api import FakeApi
 from tests.worker.gpu_nodes import GpuNode, uuid_of
 from tests.worker.nodes import TREE, Node, make_order
-from worker.ranks.spawners import MAX_WARM_SPAWNS, SWITCHED_OFF, Spawners
-from worker.shipping import cache
+from worker.agent.spawners import MAX_WARM_SPAWNS, SWITCHED_OFF, Spawners
+from worker.preparing import cache
 from worker.warm import ForkRisk, driver_is_initialised
 
 A100X4 = Hardware(

@@ -25,7 +25,7 @@ from worker.gpus.nvml import Device, Fault, Nvml, Reading
 from worker.gpus.slots import KnownGpu, assign_slots
 from worker.gpus.speeds import measured_speeds
 from worker.gpus.torch_view import TorchView
-from worker.sharing.cores import numa_of
+from worker.node.cores import numa_of
 
 ALLOWED = "CUDA_VISIBLE_DEVICES"
 REST_S = 600.0  # of a GPU that failed in an attempt, so that the retry gets another one

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from strategies.plan.durable_files import json_bytes, write_atomically
-from worker.attempts import read_model
+from worker.node.attempts import read_model
 
 if TYPE_CHECKING:
     from worker.gpus.nvml import Device

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.gpus import known_gpu
 from strategies.plan.hardware import GpuSpeeds
-from worker.attempts import read_model
 from worker.gpus.torch_process import ask
+from worker.node.attempts import read_model
 
 ASKED = "strategies.train.trust.gpu_speeds"
 PATIENCE_S = 60.0  # four products, two copies and the import take ten

@@ -1,1 +1,1 @@
-"""Steps before the first rank starts: files, proofs, preflight."""
+"""Steps before the first rank starts: files, environments, packages, and the cache of both."""

@@ -15,12 +15,12 @@ import structlog
 from core.states import Outcome
 from core.wire.messages import FileRef, InputFiles, PackagesAhead
 from strategies.plan.data.reading import BadData
-from worker.api_client import ApiClient, DamagedFile, RequestRefused, Unreachable
-from worker.scripts.environments import CannotBuild, build, requirements_in
-from worker.scripts.idx_files import write_idx
+from worker.node.api_client import ApiClient, DamagedFile, RequestRefused, Unreachable
+from worker.preparing.cache import touch
+from worker.preparing.environments import CannotBuild, build, requirements_in
+from worker.preparing.idx_files import write_idx
+from worker.preparing.preparing_script import CannotStart, ScriptHost, package_proxy
 from worker.scripts.inputs import InputMount, file_entry, folder_entry, let_read, mount_of
-from worker.scripts.preparing_script import CannotStart, ScriptHost, package_proxy
-from worker.shipping.cache import touch
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 FETCH_TRIES = 3  # of one file that arrives damaged

@@ -8,9 +8,9 @@ from core.states import Outcome
 from core.wire.messages import FileRef, WorkspaceOrder
 from core.wire.workspace_tree import BadTree, Blob, read_tree
 from core.workspaces.quota import Quota
-from worker.attempts import Attempt
+from worker.node.attempts import Attempt
 from worker.preparing.fetching import Fetcher, size_text
-from worker.scripts.preparing_script import CannotStart, ScriptHost
+from worker.preparing.preparing_script import CannotStart, ScriptHost
 from worker.workspaces.apart import Restoring, Summing, restore_apart, sum_up_apart
 from worker.workspaces.folders import WorkspaceFiles, WorkspaceMount, WorkspaceState
 from worker.workspaces.packing import empty_folder

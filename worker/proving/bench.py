@@ -36,13 +36,13 @@ from strategies.plan.trust.experiment import (
     Observations,
     observations_name,
 )
-from worker.attempts import Attempt, NodeFolder, StartFile, read_model
-from worker.boot import cores
+from worker.agent.spawners import Spawners
 from worker.gpus.node_gpus import NodeGpus
-from worker.preparing.preflight import environment, torchrun
+from worker.node.attempts import Attempt, NodeFolder, StartFile, read_model
+from worker.node.boot import cores
 from worker.proving.finding import Failed, OutOfTime, Skipped
+from worker.proving.preflight import environment, torchrun
 from worker.ranks.ending import end_tree
-from worker.ranks.spawners import Spawners
 
 TRAINER = "strategies.train.main"
 WATCHED = "strategies.train.proving.trainer"

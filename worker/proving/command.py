@@ -25,15 +25,15 @@ from strategies.plan.trust.proof import (
     document,
     read_document,
 )
-from worker.api_client import ApiClient, RequestRefused, Unreachable
-from worker.attempts import NodeFolder, read_model
-from worker.boot import cores
-from worker.enrol import IdentityFile
+from worker.agent.spawners import Spawners
 from worker.gpus.node_gpus import DriverBroken, NodeGpus
+from worker.node.api_client import ApiClient, RequestRefused, Unreachable
+from worker.node.attempts import NodeFolder, read_model
+from worker.node.boot import cores
+from worker.node.enrol import IdentityFile
 from worker.proving.all_checks import CHECKS
 from worker.proving.bench import TRAINER, Bench
 from worker.proving.runner import Check, Progress, run_checks
-from worker.ranks.spawners import Spawners
 from worker.scripts.sandbox import find_level
 from worker.shipping.inventory import take_inventory
 

@@ -1,1 +1,1 @@
-"""Ranks of one attempt on this node: start, watch, judge, end."""
+"""Ranks of one attempt on this node: launch, watch, judge, end."""

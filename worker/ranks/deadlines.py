@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from core.states import Outcome
 from core.wire.messages import Deadlines, StopOrder
-from worker.attempts import DeadlinesFile
+from worker.node.attempts import DeadlinesFile
 
 KILL_AFTER_TERM_S = 30.0
 

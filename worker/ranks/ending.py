@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from worker.attempts import Attempt
-from worker.ranks.process_tree import Cgroup, ProcessTree, cgroup_for
-from worker.scripts.resource_limits import remove_groups_v1
+from worker.node.attempts import Attempt
+from worker.node.process_tree import Cgroup, ProcessTree, cgroup_for
+from worker.node.resource_limits import remove_groups_v1
 
 KILL_WITHIN_S = 5.0
 

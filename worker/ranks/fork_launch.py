@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from strategies.plan.durable_files import write_atomically
-from worker.attempts import Attempt, StartFile
+from worker.node.attempts import Attempt, StartFile
+from worker.node.resource_limits import ResourceLimits
 from worker.ranks.judge import RankEvidence
 from worker.ranks.launch import (
     error_of,
@@ -24,7 +25,6 @@ from worker.ranks.launch import (
     rank_environment,
     trainer_arguments,
 )
-from worker.scripts.resource_limits import ResourceLimits
 
 
 @dataclass

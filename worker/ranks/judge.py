@@ -13,7 +13,7 @@ from typing import NamedTuple
 from core.states import Outcome
 from strategies.plan.faults import Cause, cause_of, is_of_collective
 from strategies.plan.run_directory import ExitCode, RankMemory, Result
-from worker.ranks.memory import MemoryUse
+from worker.node.memory import MemoryUse
 
 # Every rank reports a failed preflight alike, and the rank it names first need not be itself.
 NAMED_BY_PREFLIGHT = re.compile(r"^preflight: rank (\d+)\b")

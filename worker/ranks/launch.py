@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from core.process.parent_death import die_with_parent
-from worker.attempts import Attempt, StartFile
+from worker.node.attempts import Attempt, StartFile
+from worker.node.process_tree import MARK, descendants, is_running
+from worker.node.resource_limits import ResourceLimits
 from worker.ranks.judge import RankError, RankEvidence, codes_in_report
-from worker.ranks.process_tree import MARK, descendants, is_running
 from worker.ranks.tracebacks import abort_error
-from worker.scripts.resource_limits import ResourceLimits
 
 MASTER = "127.0.0.1"
 SHUTDOWN_TIMEOUT_S = 25  # torchrun's default of 30 s would race our SIGKILL, 30 s after SIGTERM

@@ -1,1 +1,1 @@
-"""Programs of users: sandbox, environment, limits, output."""
+"""Programs of users: sandbox, launch, network between nodes, output."""

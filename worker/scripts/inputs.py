@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from core.spec.inputs import InputKind, folder, tree_sha256, variable
 from core.wire.messages import FileRef, InputFiles
-from worker.attempts import StateFile
+from worker.node.attempts import StateFile
 
 NPZ = ".npz"
 # By the last part of a name, without hyphens and underscores.

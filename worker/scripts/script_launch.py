@@ -23,7 +23,6 @@ from core.base.clock import boot_s
 from core.wire.messages import Secrets
 from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.run_directory import Result
-from worker.attempts import Attempt, NetworkFile, StartFile, read_model
 from worker.egress.launch import (
     EGRESS_PORT,
     ProxyProcess,
@@ -31,14 +30,15 @@ from worker.egress.launch import (
     keep_only,
     proxy_variables,
 )
+from worker.node.attempts import Attempt, NetworkFile, StartFile, read_model
+from worker.node.process_tree import MARK, descendants
+from worker.node.resource_limits import ResourceLimits
 from worker.ranks.judge import RankEvidence, codes_in_report
 from worker.ranks.launch import MASTER, PASSED_PREFIXES, fabric_variables, in_child
-from worker.ranks.process_tree import MARK, descendants
 from worker.ranks.tracebacks import traceback_error
 from worker.scripts import library_folders
 from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay
 from worker.scripts.inputs import variables
-from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.sandbox import Box, Egress, Fellows
 from worker.scripts.sandbox_users import SandboxUser, share_user, take_user
 from worker.scripts.script_metrics import ScriptMetrics

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strategies.plan.run_directory import METRICS
+from worker.node.plain_files import open_plain, plain_files
 from worker.scripts.event_files import HEADER, read_records, record_size
-from worker.scripts.script_files import open_plain, plain_files
 from worker.scripts.script_run import ScriptFolders
 
 KEY = re.compile(r"[^A-Za-z0-9_./-]")

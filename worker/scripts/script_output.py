@@ -25,7 +25,7 @@ from strategies.plan.run_directory import (
     manifest_name,
     write_manifest,
 )
-from worker.scripts.script_files import FileEntry, open_plain, plain_files
+from worker.node.plain_files import FileEntry, open_plain, plain_files
 
 QUIET_S = 20.0  # without a change, after which the output is considered complete
 MAX_FILES = 2000

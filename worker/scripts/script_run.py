@@ -21,7 +21,7 @@ from core.spec.script import Script
 from core.spec.workbench import Workbench
 from core.wire.messages import Secrets
 from strategies.plan.run_directory import METRICS
-from worker.attempts import Attempt, StateFile, read_model
+from worker.node.attempts import Attempt, StateFile, read_model
 from worker.scripts.inputs import InputMount
 from worker.scripts.masking import Masks
 from worker.scripts.sandbox import Level

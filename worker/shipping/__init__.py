@@ -1,1 +1,1 @@
-"""Bytes between node and API: spool, checkpoints, cache, telemetry."""
+"""Bytes between node and API: spool, checkpoints, inventory, telemetry."""

@@ -7,12 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 from core.wire.messages import Gpu, Inventory
 from strategies.plan.compilers import why_no_compiler
-from worker.boot import cores
 from worker.gpus.nvml import Nvml
 from worker.gpus.torch_build import driver_and_capabilities
-from worker.ranks.memory import machine
+from worker.node.boot import cores
+from worker.node.memory import machine
+from worker.node.sharing import SharingHost, judge_sharing
 from worker.scripts.sandbox import SandboxSupport
-from worker.sharing.support import SharingHost, judge_sharing
 
 GIB = 1 << 30
 MIG = "MIG-"  # begins the UUID of a MIG instance

@@ -22,8 +22,8 @@ from strategies.plan.run_directory import (
     read_manifest,
     verify_part,
 )
-from worker.api_client import ApiClient, RequestRefused, Unreachable
-from worker.attempts import Attempt, NodeFolder, read_model
+from worker.node.api_client import ApiClient, RequestRefused, Unreachable
+from worker.node.attempts import Attempt, NodeFolder, read_model
 from worker.shipping.spool import ShippedPositions
 from worker.workspaces.folders import WorkspaceFiles
 

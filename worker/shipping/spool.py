@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict
 
 from core.wire.messages import LogBatch, MetricsBatch
 from strategies.plan.run_directory import METRICS, RANK_METRICS_NAME
-from worker.api_client import ApiClient, RequestRefused, Unreachable
-from worker.attempts import LOG_BYTES, Attempt, Key, NodeFolder, read_model
+from worker.node.api_client import ApiClient, RequestRefused, Unreachable
+from worker.node.attempts import LOG_BYTES, Attempt, Key, NodeFolder, read_model
 from worker.ranks.log_cap import gap_of, note_of
 from worker.scripts.masking import Masks
 from worker.scripts.script_run import masks_of

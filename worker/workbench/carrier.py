@@ -23,8 +23,8 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from core.wire.frames import MAX_FRAME
-from worker.api_client import trusted
 from worker.egress.launch import keep_only
+from worker.node.api_client import trusted
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 PING_EVERY_S, SILENT_S = 10.0, 20.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.spec.workbench import WhenIdle, WorkbenchKind
-from worker.attempts import Attempt, NodeFolder, read_model
-from worker.enrol import IdentityFile
+from worker.node.attempts import Attempt, NodeFolder, read_model
+from worker.node.enrol import IdentityFile
 from worker.ranks.judge import RankEvidence
 from worker.scripts.script_launch import WORKING_FOLDER, ProgramLauncher, ScriptLauncher, say
 from worker.scripts.script_run import WorkbenchRun

@@ -14,7 +14,7 @@ from typing import Literal
 from core.wire.shared_use import SharedUse
 from core.workspaces.quota import Quota
 from strategies.plan.durable_files import json_bytes, write_atomically
-from worker.attempts import Attempt, StateFile, read_model
+from worker.node.attempts import Attempt, StateFile, read_model
 
 INSIDE = "/job/workspace"
 VARIABLE = "TRAINYARD_WORKSPACE"

@@ -18,8 +18,8 @@ from core.base.clock import boot_s
 from core.wire.messages import MissingQuery, SharedLook, SnapshotAck, SnapshotReport, StoredBlob
 from core.wire.workspace_tree import Blob
 from strategies.plan.durable_files import json_bytes, write_atomically
-from worker.api_client import ApiClient, RequestRefused, Unreachable
-from worker.attempts import Attempt, NodeFolder
+from worker.node.api_client import ApiClient, RequestRefused, Unreachable
+from worker.node.attempts import Attempt, NodeFolder
 from worker.workspaces.apart import Found, Looking, Summing, look_apart, sum_up_apart
 from worker.workspaces.folders import WorkspaceFiles, WorkspaceState
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from core.wire.workspace_tree import SMALL, Blob, Entry, EntryKind, Tree
-from worker.scripts.script_files import open_plain
+from worker.node.plain_files import open_plain
 from worker.workspaces.scanning import Look, Seen
 
 PACK_BYTES = 32 << 20

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.wire.workspace_tree import DEEPEST, SKIPPED, EntryKind, require_path
-from worker.scripts.script_files import open_folder
+from worker.node.plain_files import open_folder
 
 MAX_LISTED = 5
 

@@ -16,7 +16,7 @@ from tests.api.files.test_models import files, tar, weights
 from tests.api.jobs.test_inputs import spec as program
 from tests.api.scripts.test_scripts import packed
 from tests.api.shapes import INVENTORY, heartbeat, place
-from worker.api_client import ApiClient
+from worker.node.api_client import ApiClient
 from worker.preparing.fetching import Fetcher, FetchRate
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

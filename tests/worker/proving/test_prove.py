@@ -15,15 +15,15 @@ import torch
 from strategies.plan.spec import TrainSpec
 from strategies.plan.trust.experiment import Fault
 from strategies.plan.trust.proof import CheckName, Proof, read_document
-from worker.attempts import Attempt, NodeFolder
+from worker.agent.spawners import Spawners
 from worker.gpus.node_gpus import NodeGpus
+from worker.node.attempts import Attempt, NodeFolder
+from worker.node.process_tree import attempts_of_processes
 from worker.proving import command
 from worker.proving.all_checks import CHECKS
 from worker.proving.bench import TRAINER, Bench, Run, spec_of
 from worker.proving.finding import Failed, Finding, passed
 from worker.proving.runner import Check, run_check
-from worker.ranks.process_tree import attempts_of_processes
-from worker.ranks.spawners import Spawners
 from worker.scripts.sandbox import find_level
 from worker.shipping.inventory import take_inventory
 

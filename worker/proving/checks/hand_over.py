@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from core.states import GpuHealth
+from worker.node.process_tree import strays
 from worker.proving.bench import Bench
 from worker.proving.finding import Failed, Finding, all_of
-from worker.ranks.process_tree import strays
 from worker.scripts.sandbox import Box, Level, first_that_works
 from worker.scripts.sandbox_users import user_for_a_while
 

@@ -18,7 +18,7 @@ import core
 import strategies
 import worker
 from core.spec.spec import Launcher
-from worker.boot import BOOT_ID_VARIABLE
+from worker.node.boot import BOOT_ID_VARIABLE
 from worker.ranks.launch import clean_environment
 from worker.warm import ForkRisk
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from core.states import Outcome
 from core.wire.messages import Order, Orders, Unread
-from worker.attempts import DeadlinesFile, Key, ShimState
+from worker.node.attempts import DeadlinesFile, Key, ShimState
 
 MAX_SPAWNS = 4
 OVERDUE_S = 8.0  # after the last deadline; a shim that is alive then has failed to kill

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from core.process.parent_death import die_with_parent
 from strategies.plan.trust.preflight_report import Report
-from worker.boot import cores
+from worker.node.boot import cores
 from worker.ranks.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
 from worker.shipping.inventory import list_gpus
 

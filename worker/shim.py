@@ -23,7 +23,9 @@ from core.states import Outcome
 from core.wire.messages import ExitRecord, RankExit
 from strategies.plan.durable_files import json_bytes
 from strategies.plan.run_directory import Action, RankMemory, Result, RunPlan, write_control
-from worker.attempts import (
+from worker.gpus.slots import SlotsFile
+from worker.gpus.xids import by_rank, hardware_xids, kernel_log
+from worker.node.attempts import (
     Attempt,
     DeadlinesFile,
     HeldFile,
@@ -32,10 +34,16 @@ from worker.attempts import (
     StartFile,
     read_model,
 )
-from worker.boot import boot_id
-from worker.gpus.slots import SlotsFile
-from worker.gpus.xids import by_rank, hardware_xids, kernel_log
-from worker.preparing.proven import note_end
+from worker.node.boot import boot_id
+from worker.node.memory import WHOLE, MemoryWatch, machine
+from worker.node.process_tree import (
+    Cgroup,
+    ProcessTree,
+    adopt_orphans,
+    descendants,
+    join_cgroup,
+)
+from worker.node.resource_limits import ResourceLimits
 from worker.ranks.deadlines import DueAction, due, stop_past
 from worker.ranks.fork_launch import ForkLauncher
 from worker.ranks.judge import (
@@ -49,15 +57,7 @@ from worker.ranks.judge import (
 )
 from worker.ranks.launch import RankLauncher, TorchrunLauncher
 from worker.ranks.log_cap import LogCap
-from worker.ranks.memory import WHOLE, MemoryWatch, machine
-from worker.ranks.process_tree import (
-    Cgroup,
-    ProcessTree,
-    adopt_orphans,
-    descendants,
-    join_cgroup,
-)
-from worker.scripts.resource_limits import ResourceLimits
+from worker.ranks.proven import note_end
 from worker.scripts.script_launch import ScriptLauncher
 from worker.scripts.script_run import masks_of
 from worker.workbench.launch import HeldLauncher, WorkbenchLauncher

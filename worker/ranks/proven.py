@@ -11,7 +11,7 @@ from core.states import INFRASTRUCTURE, Outcome
 from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import RunPlan
-from worker.attempts import Attempt, NodeFolder, StateFile, read_model
+from worker.node.attempts import Attempt, NodeFolder, StateFile, read_model
 
 FILE = "proven.json"
 FRESH_S = 3600.0

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.states import Sharing
-from worker.attempts import Attempt
-from worker.ranks.memory import GIB
-from worker.ranks.process_tree import LEAF, cgroup_for, join_cgroup
-from worker.scripts.resource_limits import ResourceLimits, remove_groups_v1
-from worker.sharing.cores import Core, read_cores
+from worker.node.attempts import Attempt
+from worker.node.cores import Core, read_cores
+from worker.node.memory import GIB
+from worker.node.process_tree import LEAF, cgroup_for, join_cgroup
+from worker.node.resource_limits import ResourceLimits, remove_groups_v1
 
 PROBE = "probe.1"
 NO_MEMORY_CGROUP = (

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.ranks.memory import own_groups
-from worker.ranks.process_tree import Cgroup, group_of, make_group
+from worker.node.memory import own_groups
+from worker.node.process_tree import Cgroup, group_of, make_group
 
 # Files of the limits, by controller.
 VERSION_2 = {"memory": "memory.max", "pids": "pids.max", "cpuset": "cpuset.cpus"}

@@ -1,6 +1,6 @@
 """Memory: free memory of this machine, limit of one attempt, and its use.
 
-A cgroup enforces the limit where one can be created (`worker.scripts.resource_limits`): the kernel
+A cgroup enforces the limit where one can be created (`worker.node.resource_limits`): the kernel
 then counts, and kills within it. Elsewhere the shim adds up the resident memory of all processes
 of the attempt. Either way the attempt is ended at its limit, and before the machine itself runs
 out: otherwise the kernel would choose a victim among everything that runs here.
@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from worker.ranks.process_tree import around_worker
+from worker.node.process_tree import around_worker
 
 CGROUPS = Path("/sys/fs/cgroup")
 MIB, GIB = 1 << 20, 1 << 30

@@ -17,19 +17,7 @@ from strategies.plan.durable_files import json_bytes, write_atomically
 from strategies.plan.run_directory import Result
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
-from worker.api_client import ApiClient
-from worker.attempts import (
-    Attempt,
-    DeadlinesFile,
-    Key,
-    NetworkFile,
-    NodeFolder,
-    Share,
-    StartFile,
-    read_model,
-)
-from worker.boot import boot_id, cores
-from worker.decide import (
+from worker.agent.decide import (
     UNWANTED_GRACE_S,
     Action,
     Begin,
@@ -42,21 +30,33 @@ from worker.decide import (
     StopUnwanted,
     Wipe,
 )
+from worker.agent.own_cores import OwnCores
+from worker.agent.spawners import Spawners
 from worker.gpus.node_gpus import NodeGpus
+from worker.node.api_client import ApiClient
+from worker.node.attempts import (
+    Attempt,
+    DeadlinesFile,
+    Key,
+    NetworkFile,
+    NodeFolder,
+    Share,
+    StartFile,
+    read_model,
+)
+from worker.node.boot import boot_id, cores
+from worker.node.process_tree import attempts_of_processes
+from worker.node.share import share_of
+from worker.node.sharing import SharingHost
 from worker.preparing.fetching import FetchingAhead, FetchRate
 from worker.preparing.peers import Peers
 from worker.preparing.preparing import Preparation
-from worker.preparing.proven import distrust
+from worker.preparing.preparing_script import ScriptHost
 from worker.ranks.deadlines import ordered_stop, schedule_of
 from worker.ranks.ending import end_tree
 from worker.ranks.judge import STOPPED_SENTENCES, ExitJudgement
-from worker.ranks.process_tree import attempts_of_processes
-from worker.ranks.shim import exit_record
-from worker.ranks.spawners import Spawners
-from worker.scripts.preparing_script import ScriptHost
-from worker.sharing.own_cores import OwnCores
-from worker.sharing.share import share_of
-from worker.sharing.support import SharingHost
+from worker.ranks.proven import distrust
+from worker.shim import exit_record
 
 MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change
 

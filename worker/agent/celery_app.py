@@ -5,7 +5,7 @@ from kombu.entity import Queue
 
 from core.process.settings import WorkerSettings
 from core.wire.doorbell import broker_url, queue_of
-from worker import tasks
+from worker.agent import tasks
 
 
 def create_app(settings: WorkerSettings, node: str) -> Celery:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from core.wire.messages import Order
-from worker.attempts import Share
-from worker.sharing.cores import Core, divide
+from worker.node.attempts import Share
+from worker.node.cores import Core, divide
 
 
 def part_of(order: Order) -> Fraction:

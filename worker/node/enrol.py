@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict
 
 from core.wire.messages import Enrolment, Inventory
 from strategies.plan.durable_files import PRIVATE, json_bytes, write_atomically
-from worker.api_client import ApiClient, RequestRefused, Unreachable
-from worker.attempts import NodeFolder, read_model
+from worker.node.api_client import ApiClient, RequestRefused, Unreachable
+from worker.node.attempts import NodeFolder, read_model
 
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 

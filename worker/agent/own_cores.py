@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable
 
-from worker.attempts import Share
+from worker.node.attempts import Share
 
 
 def left_by(shares: Iterable[Share], usable: Collection[int]) -> set[int]:

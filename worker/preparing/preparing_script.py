@@ -21,9 +21,10 @@ from core.spec.workbench import Workbench, WorkbenchKind
 from core.states import Outcome
 from core.wire.messages import HostUse, Network, Order, Secrets
 from strategies.plan.durable_files import json_bytes
-from worker.attempts import Attempt
-from worker.egress.packages import has_index, index_of_pip, proxy_for_packages
-from worker.scripts.environments import CannotBuild, Proxy, build, requirements_of
+from worker.node.attempts import Attempt
+from worker.node.share import part_of
+from worker.preparing.environments import CannotBuild, Proxy, build, requirements_of
+from worker.preparing.packages import has_index, index_of_pip, proxy_for_packages
 from worker.scripts.inputs import InputMount
 from worker.scripts.library_folders import (
     DATA,
@@ -43,7 +44,6 @@ from worker.scripts.script_run import (
     ScriptRun,
     WorkbenchRun,
 )
-from worker.sharing.share import part_of
 from worker.workbench import jupyter
 from worker.workbench.placing import place_porter
 from worker.workspaces.folders import WorkspaceMount

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from strategies.plan.run_directory import RunPlan
-from worker.attempts import NodeFolder, read_model
+from worker.node.attempts import NodeFolder, read_model
 from worker.scripts.inputs import mount_of
 from worker.scripts.script_run import ProgramRun
 

@@ -28,15 +28,15 @@ from core.wire.messages import (
 from strategies.plan.run_directory import Result
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
-from worker.acting import Actor, InMemory
-from worker.api_client import ApiClient, RequestRefused, Unreachable
-from worker.attempts import Attempt, NodeFolder, StartFile, read_model
-from worker.decide import Action, AttemptFolder, follow, next_step
+from worker.agent.acting import Actor, InMemory
+from worker.agent.decide import Action, AttemptFolder, follow, next_step
+from worker.node.api_client import ApiClient, RequestRefused, Unreachable
+from worker.node.attempts import Attempt, NodeFolder, StartFile, read_model
+from worker.node.plain_files import plain_files
+from worker.node.process_tree import strays
+from worker.preparing import cache
 from worker.ranks.judge import trained
-from worker.ranks.process_tree import strays
-from worker.scripts.script_files import plain_files
 from worker.scripts.script_run import ScriptFolders
-from worker.shipping import cache
 from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import KeptState
 from worker.shipping.spool import ShippedPositions

@@ -1,0 +1,1 @@
+"""The loop of a node: ask the API, decide, act, and start shims."""
