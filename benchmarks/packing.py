@@ -91,7 +91,7 @@ class Student:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WeekResult:
     """Results of one week."""
 
     small: float
@@ -121,7 +121,7 @@ class Week:
         ]
         self._fragmented = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> WeekResult:
         """Let all students book in the order in which they come."""
         students = [
             Student(
@@ -143,7 +143,7 @@ class Week:
         large = len(served) - small
         wanted_large = sum(student.gpus == LARGE for student in students)
         waits = [s.start - s.came_h for s in served if s.start is not None]
-        return Outcome(
+        return WeekResult(
             small=small,
             large=large,
             large_refused=wanted_large - large,
@@ -225,11 +225,11 @@ def _whole_blocks(node: Node) -> int:
     return found
 
 
-def measure(demand: Demand, packing: Packing, seeds: Sequence[int]) -> Outcome:
+def measure(demand: Demand, packing: Packing, seeds: Sequence[int]) -> WeekResult:
     """Return the mean results over the seeds."""
     runs = [Week(demand, packing, seed).run() for seed in seeds]
-    fields = Outcome.__dataclass_fields__
-    return Outcome(**{name: mean(getattr(run, name) for run in runs) for name in fields})
+    fields = WeekResult.__dataclass_fields__
+    return WeekResult(**{name: mean(getattr(run, name) for run in runs) for name in fields})
 
 
 def table(demands: Sequence[Demand], seeds: Sequence[int]) -> str:

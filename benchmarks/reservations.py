@@ -30,7 +30,7 @@ LONGER = 5.0  # times that users ask for at most, where they overestimate
 Workloads = Mapping[str, Callable[[], Sequence[Workload]]]
 
 
-class Waits(NamedTuple):
+class WaitHours(NamedTuple):
     """Waits of all jobs and of narrow ones, in hours."""
 
     mean: float
@@ -97,7 +97,7 @@ def rows(workloads: Workloads) -> Iterator[str]:
             yield f"| | ours, {count} | " + " | ".join(changes) + " |\n"
 
 
-def waits(simulations: Sequence[Simulation]) -> Waits:
+def waits(simulations: Sequence[Simulation]) -> WaitHours:
     """Run simulations and return the waits of all their jobs together."""
     runs: list[JobRun] = []
     for simulation in simulations:
@@ -105,7 +105,7 @@ def waits(simulations: Sequence[Simulation]) -> Waits:
         runs += simulation.runs
     every = sorted(run.wait_h for run in runs)
     narrow = sorted(run.wait_h for run in runs if run.job.num_nodes <= NARROW)
-    return Waits(
+    return WaitHours(
         statistics.fmean(every),
         quantile(every, 0.95),
         statistics.fmean(narrow),

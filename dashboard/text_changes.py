@@ -7,7 +7,7 @@ from enum import StrEnum
 AROUND = 3  # unchanged lines shown before and after a change
 
 
-class Change(StrEnum):
+class LineChange(StrEnum):
     """Fate of a line."""
 
     SAME = "same"
@@ -21,7 +21,7 @@ class Change(StrEnum):
 class ChangedLine:
     """One line of a comparison."""
 
-    change: Change
+    change: LineChange
     text: str
 
 
@@ -35,11 +35,11 @@ def changed_lines(before: str, after: str) -> list[ChangedLine]:
     ):
         _, first, *_ = group[0]
         if found or first > 0:
-            found.append(ChangedLine(Change.SKIPPED, "…"))
+            found.append(ChangedLine(LineChange.SKIPPED, "…"))
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":
-                found += [ChangedLine(Change.SAME, line) for line in old[old_from:old_to]]
+                found += [ChangedLine(LineChange.SAME, line) for line in old[old_from:old_to]]
                 continue
-            found += [ChangedLine(Change.REMOVED, line) for line in old[old_from:old_to]]
-            found += [ChangedLine(Change.ADDED, line) for line in new[new_from:new_to]]
+            found += [ChangedLine(LineChange.REMOVED, line) for line in old[old_from:old_to]]
+            found += [ChangedLine(LineChange.ADDED, line) for line in new[new_from:new_to]]
     return found

@@ -93,7 +93,7 @@ class FaultyLease:
 
 
 @dataclass(frozen=True)
-class Fault:
+class LeaseFault:
     """A fault of a lease: its kind, the broken rule, and a sentence."""
 
     code: str
@@ -224,14 +224,15 @@ class _Faults:
         self._situations: dict[tuple[str, str, int], Situation] = {}
         self._granted: dict[tuple[str, int], Policy | None] = {}
 
-    def of(self, rows: Sequence[Row]) -> dict[str, Fault]:
+    def of(self, rows: Sequence[Row]) -> dict[str, LeaseFault]:
         """Return the first fault of each faulty lease, by lease id."""
         wrong = self._selector.wrong
         if not wrong:
             return {
-                lease.id: Fault(SELECTED, SELECTED, "Selected by staff.") for lease, _, _ in rows
+                lease.id: LeaseFault(SELECTED, SELECTED, "Selected by staff.")
+                for lease, _, _ in rows
             }
-        faults: dict[str, Fault] = {}
+        faults: dict[str, LeaseFault] = {}
         if Wrong.OVER_QUOTA in wrong:
             faults |= self._over_quota(rows)
         for lease, user, node in rows:
@@ -253,29 +254,29 @@ class _Faults:
             self._granted[key] = granted_under(self._session, *key, self._policies)
         return self._granted[key] or now
 
-    def _single(self, lease: Lease, user: User, node: Node) -> Iterator[Fault]:
+    def _single(self, lease: Lease, user: User, node: Node) -> Iterator[LeaseFault]:
         wrong = self._selector.wrong
         if Wrong.ORPHAN in wrong:
             if user.disabled:
-                yield Fault(Wrong.ORPHAN, "user_deactivated", f"{user.name} is deactivated.")
+                yield LeaseFault(Wrong.ORPHAN, "user_deactivated", f"{user.name} is deactivated.")
             if node.state is NodeState.RETIRED:
-                yield Fault(Wrong.ORPHAN, "node_retired", f"{node.name} is retired.")
+                yield LeaseFault(Wrong.ORPHAN, "node_retired", f"{node.name} is retired.")
         broken = Wrong.EXPIRED_WINDOW in wrong or Wrong.UNFIT in wrong
         if lease.kind is LeaseKind.BOOKED and broken:
             for reason in self._reasons(lease, node, frozenset()):
                 if reason.code == ReasonCode.OUTSIDE_WINDOW:
                     if Wrong.EXPIRED_WINDOW in wrong:
-                        yield Fault(Wrong.EXPIRED_WINDOW, reason.code, reason.message)
+                        yield LeaseFault(Wrong.EXPIRED_WINDOW, reason.code, reason.message)
                 elif Wrong.UNFIT in wrong and not _is_cap(reason.code):
-                    yield Fault(Wrong.UNFIT, reason.code, reason.message)
+                    yield LeaseFault(Wrong.UNFIT, reason.code, reason.message)
         if Wrong.NO_SHOW in wrong:
             yield from self._no_show(lease, user, node)
         if Wrong.IDLE in wrong:
             yield from self._idle(lease, user)
 
-    def _over_quota(self, rows: Sequence[Row]) -> dict[str, Fault]:
+    def _over_quota(self, rows: Sequence[Row]) -> dict[str, LeaseFault]:
         """Return the fewest leases that are too many, of each person first, then of each lab."""
-        faults: dict[str, Fault] = {}
+        faults: dict[str, LeaseFault] = {}
         for of_lab in (False, True):
             groups: dict[str | None, list[Row]] = defaultdict(list)
             for row in rows:
@@ -287,7 +288,9 @@ class _Faults:
                     faults |= self._too_many(group, gone, of_lab=of_lab)
         return faults
 
-    def _too_many(self, group: Sequence[Row], gone: Removed, *, of_lab: bool) -> dict[str, Fault]:
+    def _too_many(
+        self, group: Sequence[Row], gone: Removed, *, of_lab: bool
+    ) -> dict[str, LeaseFault]:
         by_id = {lease.id: (lease, user, node) for lease, user, node in group}
         may_go = [lease for lease, _, _ in group if not _spared(lease, self._selector)]
         # Future leases before active ones; within each group the newest first, as they come.
@@ -315,22 +318,22 @@ class _Faults:
             message = (
                 broken.message if broken else "Together with the other leases it is over a limit."
             )
-            faults[lease_id] = Fault(Wrong.OVER_QUOTA, code, message)
+            faults[lease_id] = LeaseFault(Wrong.OVER_QUOTA, code, message)
         for lease_id in by_id:  # spared leases that are too many are shown as well
             if lease_id not in order and not is_fine(frozenset()):
                 broken = reason(lease_id, frozenset())
                 if broken is not None:
-                    faults[lease_id] = Fault(Wrong.OVER_QUOTA, broken.code, broken.message)
+                    faults[lease_id] = LeaseFault(Wrong.OVER_QUOTA, broken.code, broken.message)
         return faults
 
-    def _no_show(self, lease: Lease, user: User, node: Node) -> Iterator[Fault]:
+    def _no_show(self, lease: Lease, user: User, node: Node) -> Iterator[LeaseFault]:
         rules = self.policy(lease, node).no_show
         after = timedelta(minutes=rules.reclaim_after_min or IDLE_AFTER / timedelta(minutes=1))
         if lease.state is LeaseState.ACTIVE:
             waited = self._now - lease.hold_start
             if node.unreachable_since is None and waited >= after and not self._has_run(lease):
                 minutes = int(waited / timedelta(minutes=1))
-                yield Fault(
+                yield LeaseFault(
                     Wrong.NO_SHOW,
                     "no_show",
                     f"No job has started in it {minutes} minutes after its start.",
@@ -339,13 +342,15 @@ class _Faults:
         since = self._now - timedelta(days=rules.within_days)
         strikes = len(no_shows(self._session, user.id, since=since))
         if strikes >= (rules.strikes or NO_SHOWS):
-            yield Fault(Wrong.NO_SHOW, "strikes", f"{user.name} did not show up {strikes} times.")
+            yield LeaseFault(
+                Wrong.NO_SHOW, "strikes", f"{user.name} did not show up {strikes} times."
+            )
 
-    def _idle(self, lease: Lease, user: User) -> Iterator[Fault]:
+    def _idle(self, lease: Lease, user: User) -> Iterator[LeaseFault]:
         if lease.state is LeaseState.ACTIVE:
             if self._now - self._last_work(lease) >= IDLE_AFTER:
                 minutes = int(IDLE_AFTER / timedelta(minutes=1))
-                yield Fault(
+                yield LeaseFault(
                     Wrong.IDLE, "idle", f"Nothing has run in it for {minutes} minutes or more."
                 )
             return
@@ -366,7 +371,7 @@ class _Faults:
             or 0
         )
         if unused >= UNUSED:
-            yield Fault(
+            yield LeaseFault(
                 Wrong.IDLE, "left_unused", f"{user.name} left {unused} leases unused in 7 days."
             )
 

@@ -25,7 +25,7 @@ from api.web.identity import Person
 from api.web.process import Process
 from core.base.errors import Conflict, NotFound
 from core.courses.grading import (
-    Progress,
+    ExerciseProgress,
     checks_of,
     expected_jobs,
     gradescope,
@@ -221,7 +221,7 @@ def _standing(
     starts, handed_in = work.starts.get(user.id, ()), work.hand_ins.get(user.id)
     done = [job for job in jobs if has_done_its_work(job.state, job.reason_code, job.spec)]
     failed = sum(job.state in TERMINAL_JOB for job in jobs) - len(done)
-    progress = Progress(
+    progress = ExerciseProgress(
         is_open=now >= exercise.opens_at,
         has_lease=lease is not None and lease.state in AHEAD,
         needs_lease="jobs" in work.template.spec,

@@ -105,7 +105,7 @@ class SentBatch:
         return self.token_sha256, clean_text(self.message.job_id), self.message.epoch
 
 
-class Block(NamedTuple):
+class LineRange(NamedTuple):
     """Lines of a rank, `start` to `end` - 1, of which the rows can be merged."""
 
     job_id: str
@@ -119,7 +119,7 @@ class Stored(NamedTuple):
     """Answer to a batch, and the block that it has filled."""
 
     ack: MetricsAck
-    filled: Block | None = None
+    filled: LineRange | None = None
 
 
 Answer = Stored | ServiceError
@@ -136,10 +136,10 @@ class Merges:
     """
 
     def __init__(self) -> None:
-        self._line: list[Block] = []
+        self._line: list[LineRange] = []
         self._merging: asyncio.Task[None] | None = None
 
-    def merge_soon(self, process: Process, block: Block) -> None:
+    def merge_soon(self, process: Process, block: LineRange) -> None:
         """Merge a block soon; returns at once."""
         self._line.append(block)
         if self._merging is None:
@@ -202,7 +202,7 @@ def append_together(session: Session, bells: Bells, sent: Sequence[SentBatch]) -
             news.append((node_id, fenced, batch.latest))
         bells.jobs.add(fenced.job_id)
         filled = metric_store.filled_block(position, batch.end)
-        block = filled and Block(fenced.job_id, fenced.attempt_id, rank, *filled)
+        block = filled and LineRange(fenced.job_id, fenced.attempt_id, rank, *filled)
         answers.append(Stored(MetricsAck(next_line=batch.end), block))
     metric_store.begin_streams(session, ends.keys() - own.positions.keys())
     metric_store.move_streams(session, ends)
@@ -211,7 +211,7 @@ def append_together(session: Session, bells: Bells, sent: Sequence[SentBatch]) -
     return answers
 
 
-def merge_block(session: Session, _: Bells, block: Block) -> None:
+def merge_block(session: Session, _: Bells, block: LineRange) -> None:
     """Merge the rows of a block."""
     session.execute(LOCK, {"job_ids": [block.job_id]})
     metric_store.merge_block(

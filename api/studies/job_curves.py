@@ -11,7 +11,7 @@ from api.records.downsample import newest_of_each_step
 from api.records.metric_store import Points
 from core.tables.jobs import Attempt, Job
 from strategies.plan.trust.certificate import Curve
-from strategies.plan.trust.scaling import Look
+from strategies.plan.trust.scaling import StepMeasurement
 
 MOST_TIMED_STEPS = 100_000  # of an attempt, the last ones: a median needs no more
 LOOK_KEYS = ("forward_time_s", "backward_time_s", "exposed_comm_time_s")
@@ -38,7 +38,7 @@ def step_times_of(session: Session, job: Job) -> list[list[float]]:
     return [values[np.isfinite(values)][-MOST_TIMED_STEPS:].tolist() for values in times]
 
 
-def looks_of(session: Session, job: Job) -> list[Look]:
+def looks_of(session: Session, job: Job) -> list[StepMeasurement]:
     """Return the probe's measurements, one for each step that it measured."""
     looks = []
     for attempt in _by_attempt(session, job, LOOK_KEYS):
@@ -49,7 +49,7 @@ def looks_of(session: Session, job: Job) -> list[Look]:
         ]
         if len(columns) == len(LOOK_KEYS):
             looks += [
-                Look(*(column[line] for column in columns))
+                StepMeasurement(*(column[line] for column in columns))
                 for line in columns[0]
                 if all(line in column for column in columns)
             ]

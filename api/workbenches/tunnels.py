@@ -28,8 +28,8 @@ from core.wire.frames import (
     WINDOW,
     BadFrame,
     Frame,
+    FrameKind,
     IdleReport,
-    Kind,
     credit_in,
     idle_in,
     pack,
@@ -117,7 +117,7 @@ class Stream:
                 self._has_credit.clear()
                 await self._has_credit.wait()
             self._credit -= len(piece)
-            await self._send(pack(Kind.DATA, self.number, piece))
+            await self._send(pack(FrameKind.DATA, self.number, piece))
 
     async def resize(self, rows: int, columns: int) -> None:
         """Say how large the window is in which a terminal is shown."""
@@ -129,23 +129,23 @@ class Stream:
         if self.end is None:
             self.finish({"why": "closed"})
             with suppress(NotConnected):
-                await self._send(pack(Kind.CLOSE, self.number, b"{}"))
+                await self._send(pack(FrameKind.CLOSE, self.number, b"{}"))
 
     def take(self, frame: Frame) -> None:
         """Take a frame that has arrived for it. Raises BadFrame."""
         match frame.kind:
-            case Kind.OPENED:
+            case FrameKind.OPENED:
                 if not self.facts.done():
                     self.facts.set_result(_facts_in(frame.content))
-            case Kind.DATA:
+            case FrameKind.DATA:
                 self._unread += len(frame.content)
                 if self._unread > WINDOW:
                     raise BadFrame("it sent more than it was allowed to")
                 self._arrived.put_nowait(frame.content)
-            case Kind.CREDIT:
+            case FrameKind.CREDIT:
                 self._credit = min(WINDOW, self._credit + credit_in(frame.content))
                 self._has_credit.set()
-            case Kind.CLOSE:
+            case FrameKind.CLOSE:
                 self.finish(_facts_in(frame.content))
             case _:
                 raise BadFrame(f"a node sends no {frame.kind.name}")
@@ -220,7 +220,7 @@ class Tunnels:
         stream = Stream(self, key, secrets.randbits(63))
         self._streams[stream.number] = stream
         try:
-            opening = pack(Kind.OPEN, stream.number, json.dumps(wanted).encode())
+            opening = pack(FrameKind.OPEN, stream.number, json.dumps(wanted).encode())
             await self.send(key, stream.number, opening)
             async with asyncio.timeout(OPEN_WITHIN_S):
                 await asyncio.shield(stream.facts)
@@ -257,7 +257,7 @@ class Tunnels:
     async def stir(self, key: Key) -> None:
         """Tell a workbench that its owner is in front of its program in the browser. Raises
         NotConnected."""
-        await self.send(key, 0, pack(Kind.STIRRED, 0))
+        await self.send(key, 0, pack(FrameKind.STIRRED, 0))
 
     # --------------------------------------------------------------------------------- for nodes
 
@@ -274,7 +274,7 @@ class Tunnels:
         `heed` takes a report on the use of the workbench, and is asked again if it returns False.
         """
         held = HeldTunnel(key, say)
-        await say(pack(Kind.HELLO, held.number))
+        await say(pack(FrameKind.HELLO, held.number))
         hearing = asyncio.create_task(self._hear(held, hear))
         taken = asyncio.create_task(held.taken.wait())
         heeding = asyncio.create_task(self._heed(held, heed))
@@ -291,7 +291,7 @@ class Tunnels:
             try:
                 frame = unpack(message)
                 if not held.is_open:
-                    if frame.kind is Kind.HELLO and frame.stream == held.number:
+                    if frame.kind is FrameKind.HELLO and frame.stream == held.number:
                         await self._take_up(held)
                     continue
                 await self._pass_on(held, frame, message)
@@ -330,7 +330,7 @@ class Tunnels:
             self._end_streams(held.key)
         for number, inbox in held.inboxes.items():
             with suppress(RedisError, OSError):
-                over = pack(Kind.CLOSE, number, json.dumps(LOST).encode())
+                over = pack(FrameKind.CLOSE, number, json.dumps(LOST).encode())
                 await self._redis.publish(INBOX + inbox, over)
 
     def _end_streams(self, key: Key) -> None:
@@ -339,7 +339,7 @@ class Tunnels:
             stream.finish(LOST)
 
     async def _pass_on(self, held: HeldTunnel, frame: Frame, message: bytes) -> None:
-        if frame.kind is Kind.IDLE:
+        if frame.kind is FrameKind.IDLE:
             held.report = idle_in(frame.content)
             held.has_report.set()
             return
@@ -347,7 +347,7 @@ class Tunnels:
         if inbox is None:
             self._deliver(frame, key=held.key)
             return
-        if frame.kind is Kind.CLOSE:
+        if frame.kind is FrameKind.CLOSE:
             del held.inboxes[frame.stream]
         with suppress(RedisError, OSError):  # the other process loses its stream by itself
             await self._redis.publish(INBOX + inbox, message)
@@ -405,11 +405,11 @@ class Tunnels:
             held.taken.set()
             return
         frame = unpack(content)
-        if frame.kind is Kind.OPEN and len(held.inboxes) < MAX_STREAMS:
+        if frame.kind is FrameKind.OPEN and len(held.inboxes) < MAX_STREAMS:
             held.inboxes[frame.stream] = inbox
-        if held.inboxes.get(frame.stream) != inbox and frame.kind is not Kind.STIRRED:
+        if held.inboxes.get(frame.stream) != inbox and frame.kind is not FrameKind.STIRRED:
             return
-        if frame.kind is Kind.CLOSE:
+        if frame.kind is FrameKind.CLOSE:
             del held.inboxes[frame.stream]
         with suppress(NotConnected):
             await held.say(content)

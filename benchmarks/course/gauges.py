@@ -32,7 +32,7 @@ async def ask_health(house: House, records: Records) -> None:
         await asyncio.sleep(HEALTH_EVERY_S)
 
 
-class Use:
+class HouseUse:
     """CPU of every process between two moments, and memory at the second."""
 
     def __init__(self, house: House) -> None:

@@ -8,7 +8,7 @@ from itertools import cycle
 
 from benchmarks.course.browsers import Browser
 from benchmarks.course.cohort import Person
-from benchmarks.course.gauges import Use
+from benchmarks.course.gauges import HouseUse
 from benchmarks.course.houses import House
 from benchmarks.course.job_pages import BETWEEN, JobList, JobPage
 from benchmarks.course.outcomes import Fact, Outcome, below, health_facts, none_of
@@ -41,7 +41,7 @@ async def run(house: House, scale: Scale) -> Outcome:
             crowd[number].start()
         await asyncio.sleep(SETTLING_S)
         storm.records.begin_anew()
-        use = Use(house)
+        use = HouseUse(house)
         await asyncio.sleep(scale.seconds)
         cpu, memory = use.cpu(), use.memory()
         waits = storm.records.begin_anew()

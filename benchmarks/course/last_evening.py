@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.course.browsers import Browser
 from benchmarks.course.calendar_page import Block, CalendarPage, moment
 from benchmarks.course.cohort import Person
-from benchmarks.course.gauges import Use
+from benchmarks.course.gauges import HouseUse
 from benchmarks.course.houses import House
 from benchmarks.course.outcomes import Fact, Outcome, below, health_facts
 from benchmarks.course.records import spread
@@ -56,7 +56,7 @@ async def run(house: House, scale: Scale) -> Outcome:
         pages = await asyncio.gather(*opening)
         staff = await storm.calendar(storm.course.assistants[0], is_staff=True)
         storm.records.begin_anew()
-        use, seconds = Use(house), scale.seconds
+        use, seconds = HouseUse(house), scale.seconds
         works: list[Awaitable[None]] = []
         leaving = actors[: round(GIVE_BACK * share)]
         for one, page in zip(actors, pages, strict=False):

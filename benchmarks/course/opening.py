@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from benchmarks.course.chromium import Tabs
 from benchmarks.course.cohort import Person
-from benchmarks.course.gauges import Use
+from benchmarks.course.gauges import HouseUse
 from benchmarks.course.houses import House
 from benchmarks.course.outcomes import Fact, Outcome, below, health_facts, none_of
 from benchmarks.course.records import spread
@@ -36,7 +36,7 @@ async def run(house: House, scale: Scale) -> Outcome:
         tabs = await Tabs.open(house.url, watched) if scale.chromium else None
         await asyncio.sleep(max(0.0, (opens_at - utc_now()).total_seconds()))
         calm = storm.records.begin_anew()
-        use = Use(house)
+        use = HouseUse(house)
         num_greedy = len(students) // GREEDY
         rush = [asyncio.create_task(_grab(one, storm)) for one in students[:num_greedy]]
         rush += [asyncio.create_task(_rush(one)) for one in students[num_greedy:]]

@@ -6,7 +6,7 @@ from datetime import timedelta
 from urllib.parse import urlencode
 
 from benchmarks.course.cohort import PASSWORD, Person
-from benchmarks.course.gauges import Use
+from benchmarks.course.gauges import HouseUse
 from benchmarks.course.houses import House
 from benchmarks.course.outcomes import Fact, Outcome, health_facts, none_of
 from benchmarks.course.records import spread
@@ -22,7 +22,7 @@ async def run(house: House, scale: Scale) -> Outcome:
     """Play the scenario and return its figures."""
     storm = begin(house, scale, utc_now() - timedelta(hours=1))
     async with storm.alive():
-        use, begun = Use(house), time.monotonic()
+        use, begun = HouseUse(house), time.monotonic()
         people = list(storm.course.students)
         tasks = []
         async for number in spread_over(ARRIVING_S, len(people), storm.chance):

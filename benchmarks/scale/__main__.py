@@ -91,7 +91,7 @@ class Run:
                 self.records.begin_anew()
                 with closing(Database(self.house.database_url)) as database:
                     before, cycles = growth.measure(database), cycle_numbers(database)
-                    use, begun = gauges.Use(self.house), time.monotonic()
+                    use, begun = gauges.HouseUse(self.house), time.monotonic()
                     await asyncio.sleep(self.size.seconds)
                     seconds = time.monotonic() - begun
                     cpu, memory = use.cpu(), use.memory()

@@ -70,13 +70,13 @@ def _known_zone(name: str) -> str:
 Moment = Annotated[CourseMoment, BeforeValidator(_course_moment)]
 
 
-class Part(BaseModel):
+class CoursePart(BaseModel):
     """Base of the parts of a course; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
-class CourseDataset(Part):
+class CourseDataset(CoursePart):
     """A dataset that the course hands out."""
 
     name: PlainName
@@ -84,14 +84,14 @@ class CourseDataset(Part):
     format: Literal["text", "jsonl", "npz", "parquet", "arrow"] = "text"
 
 
-class CourseModel(Part):
+class CourseModel(CoursePart):
     """A Hugging Face model that the course hands out."""
 
     name: PlainName
     folder: BundlePath
 
 
-class CourseTemplate(Part):
+class CourseTemplate(CoursePart):
     """A job, script or agenda that the course hands out."""
 
     file: BundlePath
@@ -100,7 +100,7 @@ class CourseTemplate(Part):
     """Folder of the code of its scripts."""
 
 
-class Exercise(Part):
+class Exercise(CoursePart):
     """Work that a student books, starts and hands in."""
 
     name: PlainName
@@ -115,7 +115,7 @@ class Exercise(Part):
     """Length of the block that it needs."""
 
 
-class Course(Part):
+class Course(CoursePart):
     """A course: people, rules, things that are handed out, exercises."""
 
     format: int

@@ -21,7 +21,7 @@ class NextStep(StrEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class ExerciseProgress:
     """Progress of a student in an exercise."""
 
     is_open: bool
@@ -37,7 +37,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Check:
+class ExerciseCheck:
     """One check of a report, worth one point."""
 
     name: str
@@ -45,7 +45,7 @@ class Check:
     why: str
 
 
-def next_step(progress: Progress) -> NextStep:
+def next_step(progress: ExerciseProgress) -> NextStep:
     """Return what comes next: after a failed job a new start, although handing in is possible."""
     if progress.has_handed_in:
         return NextStep.DONE
@@ -79,7 +79,7 @@ def has_done_its_work(state: str, reason_code: str, spec: Mapping[str, Any]) -> 
 
 def checks_of(
     content: Mapping[str, Any] | None, expected: Sequence[str], *, started: Collection[str]
-) -> list[Check]:
+) -> list[ExerciseCheck]:
     """Return a check for each job that the exercise starts: the report holds it, it was started
     from the exercise's template by the student, and it has done its work. None is no report."""
     reported = [] if content is None else [one["job"] for one in content["jobs"]]
@@ -91,16 +91,16 @@ def checks_of(
             why = "No report was handed in." if content is None else "The report has no such job."
             if any(one["name"] == name for one in reported):
                 why = "The report's job was not started from this exercise's template."
-            found.append(Check(name, passed=False, why=why))
+            found.append(ExerciseCheck(name, passed=False, why=why))
             continue
         left.remove(job)
         passed = has_done_its_work(job["state"], job["reason_code"], job["spec"])
-        found.append(Check(name, passed=passed, why=job["reason"]))
+        found.append(ExerciseCheck(name, passed=passed, why=job["reason"]))
     return found
 
 
 def gradescope(
-    checks: Sequence[Check], *, sha256: str | None, is_late: bool, is_genuine: bool
+    checks: Sequence[ExerciseCheck], *, sha256: str | None, is_late: bool, is_genuine: bool
 ) -> dict[str, Any]:
     """Return a `results.json` as Gradescope's autograder reads it, a point for each check."""
     told = "No report was handed in." if sha256 is None else f"Report {sha256}."

@@ -13,7 +13,7 @@ from core.policy import quotas
 from core.policy.case import Case
 from core.policy.document import Policy
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
-from core.policy.rules import RULES, Finding, Rule, refusing
+from core.policy.rules import RULES, Rule, RuleFinding, refusing
 from core.policy.sections import GapMode
 from core.policy.verdict import (
     LIFTABLE,
@@ -83,7 +83,7 @@ def leaves_gap(request: BookingRequest, situation: Situation, policy: Policy) ->
     return _is_warned(Case.of(request, situation, policy))
 
 
-def _findings(case: Case, rules: Sequence[Rule] = ()) -> Iterator[Finding]:
+def _findings(case: Case, rules: Sequence[Rule] = ()) -> Iterator[RuleFinding]:
     """Yield the findings of all rules, or of `rules`, the cheap ones first.
 
     A refusal that an exception lifts becomes a warning.
@@ -92,7 +92,7 @@ def _findings(case: Case, rules: Sequence[Rule] = ()) -> Iterator[Finding]:
         for finding in rule(case):
             grant = case.granted.get(finding.reason.code)
             if finding.refuses and grant and finding.reason.code in LIFTABLE:
-                yield Finding(_lifted(finding.reason, grant.why), refuses=False)
+                yield RuleFinding(_lifted(finding.reason, grant.why), refuses=False)
             else:
                 yield finding
 

@@ -23,20 +23,20 @@ from core.states import LIVE_LEASE, LeaseState, Sharing
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleFinding:
     """Finding of a rule."""
 
     reason: Reason
     refuses: bool = True
 
 
-Rule = Callable[[Case], Iterator[Finding]]
+Rule = Callable[[Case], Iterator[RuleFinding]]
 
 
 # ------------------------------------------------------------------------------- grid and length
 
 
-def _grid(case: Case) -> Iterator[Finding]:
+def _grid(case: Case) -> Iterator[RuleFinding]:
     anchor = case.policy.grid.anchor
     before, after = hour_floor(case.start, anchor), hour_ceiling(case.start, anchor)
     if before == after:
@@ -53,7 +53,7 @@ def _grid(case: Case) -> Iterator[Finding]:
     )
 
 
-def _length(case: Case) -> Iterator[Finding]:
+def _length(case: Case) -> Iterator[RuleFinding]:
     allowed = case.block_hours
     hours = (case.end - case.start) / HOUR
     if hours in allowed:
@@ -75,7 +75,7 @@ def _length(case: Case) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------ size
 
 
-def _size(case: Case) -> Iterator[Finding]:
+def _size(case: Case) -> Iterator[RuleFinding]:
     node, size = case.request.node, case.request.size
     allowed = case.policy.sizes(node)
     if size not in allowed:
@@ -103,13 +103,13 @@ def _size(case: Case) -> Iterator[Finding]:
             f"{node.name} can keep recipes of two owners apart, but not programs: a program does "
             "not start in a lease of a part of it. For one, book the whole node, or another node."
         )
-        yield Finding(Reason(ReasonCode.SHARING_UNAVAILABLE, "gpus", message), refuses=False)
+        yield RuleFinding(Reason(ReasonCode.SHARING_UNAVAILABLE, "gpus", message), refuses=False)
 
 
 # ------------------------------------------------------------------------------------------ when
 
 
-def _moment(case: Case) -> Iterator[Finding]:
+def _moment(case: Case) -> Iterator[RuleFinding]:
     now, grid = case.now, case.policy.grid
     running = hour_floor(now, grid.anchor)
     earliest = case.earliest_start
@@ -141,7 +141,7 @@ def _moment(case: Case) -> Iterator[Finding]:
         )
 
 
-def _window(case: Case) -> Iterator[Finding]:
+def _window(case: Case) -> Iterator[RuleFinding]:
     if not case.policy.windows:
         return
     mine = case.windows
@@ -160,7 +160,7 @@ def _window(case: Case) -> Iterator[Finding]:
     )
 
 
-def _outside_window(case: Case, mine: tuple[Window, ...]) -> Finding:
+def _outside_window(case: Case, mine: tuple[Window, ...]) -> RuleFinding:
     node = case.request.node.name
     ahead = [window for window in mine if window.end > case.now]
     if not ahead:
@@ -176,7 +176,7 @@ def _outside_window(case: Case, mine: tuple[Window, ...]) -> Finding:
     )
 
 
-def _crossing(case: Case) -> Iterator[Finding]:
+def _crossing(case: Case) -> Iterator[RuleFinding]:
     if case.place.crosses and case.policy.crossing is Crossing.FORBID:
         bands = ", ".join(sorted(case.policy.clock.touched(case.start, case.end)))
         yield _refusal(
@@ -189,7 +189,7 @@ def _crossing(case: Case) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------- who
 
 
-def _who(case: Case) -> Iterator[Finding]:
+def _who(case: Case) -> Iterator[RuleFinding]:
     who, member = case.policy.who, case.request.member
     if not case.policy.lets_in(member):
         named = " or ".join(who.group or ())
@@ -204,9 +204,11 @@ def _who(case: Case) -> Iterator[Finding]:
     if days is None:
         help_ = "an administrator can set it" if member.is_staff else "ask staff"
         message = f"Your {who.cohort_key}, which decides your days, is not set; {help_}."
-        yield Finding(Reason(ReasonCode.COHORT_DAY, "start", message), refuses=who.cohorts_enforced)
+        yield RuleFinding(
+            Reason(ReasonCode.COHORT_DAY, "start", message), refuses=who.cohorts_enforced
+        )
     elif weekday not in days:
-        yield Finding(
+        yield RuleFinding(
             Reason(
                 ReasonCode.COHORT_DAY,
                 "start",
@@ -218,7 +220,7 @@ def _who(case: Case) -> Iterator[Finding]:
         )
 
 
-def _churn(case: Case) -> Iterator[Finding]:
+def _churn(case: Case) -> Iterator[RuleFinding]:
     churn = case.policy.cancel.churn
     used = case.situation.cancels_today
     if churn is None:
@@ -234,7 +236,7 @@ def _churn(case: Case) -> Iterator[Finding]:
         )
 
 
-def _no_shows(case: Case) -> Iterator[Finding]:
+def _no_shows(case: Case) -> Iterator[RuleFinding]:
     """Restrict booking after too many no-shows: less far ahead for a while, or only walk-ins."""
     rule, now = case.policy.no_show, case.now
     if rule.strikes is None or rule.penalty_days is None:
@@ -246,7 +248,7 @@ def _no_shows(case: Case) -> Iterator[Finding]:
     numbers: dict[str, int | str] = {"used": used, "limit": limit, "within_days": rule.within_days}
     if starts and used == limit - 1:
         message = f"{told}. After one more, booking is restricted for {rule.penalty_days} days."
-        yield Finding(Reason(ReasonCode.NO_SHOWS, "start", message, numbers), refuses=False)
+        yield RuleFinding(Reason(ReasonCode.NO_SHOWS, "start", message, numbers), refuses=False)
     if used < limit:
         return
     until = starts[-1] + timedelta(days=rule.penalty_days)
@@ -268,7 +270,7 @@ def _no_shows(case: Case) -> Iterator[Finding]:
 # ------------------------------------------------------------------------- other leases, the node
 
 
-def _node(case: Case) -> Iterator[Finding]:
+def _node(case: Case) -> Iterator[RuleFinding]:
     name = case.request.node.name
     if not case.situation.node_available:
         yield _refusal(ReasonCode.NODE_DOWN, "node", f"{name} cannot be leased now.")
@@ -307,7 +309,7 @@ def _node(case: Case) -> Iterator[Finding]:
         )
 
 
-def _own(case: Case) -> Iterator[Finding]:
+def _own(case: Case) -> Iterator[RuleFinding]:
     """Limit the number of leases a person may hold: in all, ahead, and at one time."""
     live = [fact for fact in case.own if fact.state in LIVE_LEASE]
     for quota in case.policy.quotas.values():
@@ -358,7 +360,7 @@ def _at_one_time(spans: list[tuple[datetime, datetime]], start: datetime, end: d
     return max((sum(a <= moment < b for a, b in beside) for moment in edges), default=0)
 
 
-def _adjacency(case: Case) -> Iterator[Finding]:
+def _adjacency(case: Case) -> Iterator[RuleFinding]:
     rule, rest = case.policy.adjacency, timedelta(minutes=case.policy.adjacency.cooldown_min)
     same = [f for f in case.own if f.node.id == case.request.node.id and f.counts]
     if rule.same_user_back_to_back is BackToBack.MERGE:
@@ -393,14 +395,14 @@ def _adjacency(case: Case) -> Iterator[Finding]:
         )
 
 
-def _gap(case: Case) -> Iterator[Finding]:
+def _gap(case: Case) -> Iterator[RuleFinding]:
     rule = case.policy.gaps
     if rule.mode is GapMode.OFF or case.end <= case.start:
         return
     lost = lost_hours(case)
     if lost:
         hours = "hour" if lost == 1 else "hours"
-        yield Finding(
+        yield RuleFinding(
             Reason(
                 ReasonCode.LEAVES_GAP,
                 "start",
@@ -416,7 +418,7 @@ def _gap(case: Case) -> Iterator[Finding]:
 # --------------------------------------------------------------------------- walk-ins, extensions
 
 
-def _walk_in(case: Case) -> Iterator[Finding]:
+def _walk_in(case: Case) -> Iterator[RuleFinding]:
     rule = case.policy.walk_in
     node = case.request.node.name
     if not rule.allowed:
@@ -446,7 +448,7 @@ def _walk_in(case: Case) -> Iterator[Finding]:
             )
 
 
-def _extension(case: Case) -> Iterator[Finding]:
+def _extension(case: Case) -> Iterator[RuleFinding]:
     rule, old = case.policy.extend, case.prolonged
     if not rule.allowed:
         yield _refusal(
@@ -490,19 +492,19 @@ def _extension(case: Case) -> Iterator[Finding]:
 # ---------------------------------------------------------------------------------------- quotas
 
 
-def _slots(case: Case) -> Iterator[Finding]:
+def _slots(case: Case) -> Iterator[RuleFinding]:
     for reason in quotas.slots(case):
-        yield Finding(reason)
+        yield RuleFinding(reason)
 
 
-def _extension_slots(case: Case) -> Iterator[Finding]:
+def _extension_slots(case: Case) -> Iterator[RuleFinding]:
     if "quota_ok" in case.policy.extend.needs:
         yield from _slots(case)
 
 
-def _caps(case: Case) -> Iterator[Finding]:
+def _caps(case: Case) -> Iterator[RuleFinding]:
     for reason in quotas.caps(case):
-        yield Finding(reason)
+        yield RuleFinding(reason)
 
 
 OPEN = (LeaseState.BOOKED, LeaseState.ACTIVE)
@@ -553,5 +555,7 @@ def refusing(kind: RequestKind, policy: Policy) -> tuple[Rule, ...]:
     return rules if policy.gaps.mode is GapMode.HARD else tuple(r for r in rules if r is not _gap)
 
 
-def _refusal(code: ReasonCode, param: str, message: str, **numbers: int | float | str) -> Finding:
-    return Finding(Reason(code, param, message, numbers))
+def _refusal(
+    code: ReasonCode, param: str, message: str, **numbers: int | float | str
+) -> RuleFinding:
+    return RuleFinding(Reason(code, param, message, numbers))

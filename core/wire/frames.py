@@ -17,7 +17,7 @@ MAX_FRAME = HEADER.size + MAX_CONTENT
 WINDOW = 256 << 10
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """Kind of a frame."""
 
     HELLO = 0
@@ -44,7 +44,7 @@ class Kind(IntEnum):
 class Frame(NamedTuple):
     """A frame that has arrived."""
 
-    kind: Kind
+    kind: FrameKind
     stream: int
     content: bytes
 
@@ -61,7 +61,7 @@ class BadFrame(ValueError):
     """A message that is not a frame."""
 
 
-def pack(kind: Kind, stream: int, content: bytes = b"") -> bytes:
+def pack(kind: FrameKind, stream: int, content: bytes = b"") -> bytes:
     """Return a frame as one message."""
     assert len(content) <= MAX_CONTENT
     return HEADER.pack(kind, stream) + content
@@ -73,14 +73,14 @@ def unpack(message: bytes) -> Frame:
         raise BadFrame(f"a frame has {HEADER.size} to {MAX_FRAME} bytes, not {len(message)}")
     kind, stream = HEADER.unpack_from(message)
     try:
-        return Frame(Kind(kind), stream, bytes(message[HEADER.size :]))
+        return Frame(FrameKind(kind), stream, bytes(message[HEADER.size :]))
     except ValueError as error:
         raise BadFrame(f"there is no kind of frame {kind}") from error
 
 
 def pack_credit(stream: int, num_bytes: int) -> bytes:
     """Return a frame that allows the other side so many bytes more."""
-    return pack(Kind.CREDIT, stream, struct.pack("!I", num_bytes))
+    return pack(FrameKind.CREDIT, stream, struct.pack("!I", num_bytes))
 
 
 def credit_in(content: bytes) -> int:
@@ -92,7 +92,7 @@ def credit_in(content: bytes) -> int:
 
 def pack_idle(report: IdleReport) -> bytes:
     """Return a frame that says whether the workbench is idle."""
-    return pack(Kind.IDLE, 0, IDLE_REPORT.pack(report.is_idle, report.after_s))
+    return pack(FrameKind.IDLE, 0, IDLE_REPORT.pack(report.is_idle, report.after_s))
 
 
 def idle_in(content: bytes) -> IdleReport:
@@ -104,7 +104,7 @@ def idle_in(content: bytes) -> IdleReport:
 
 def pack_resize(stream: int, rows: int, columns: int) -> bytes:
     """Return a frame with the size of a terminal's window."""
-    return pack(Kind.RESIZE, stream, struct.pack("!HH", rows, columns))
+    return pack(FrameKind.RESIZE, stream, struct.pack("!HH", rows, columns))
 
 
 def size_in(content: bytes) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from strategies.plan import rules
 from strategies.plan.attention_kernels import AttentionKernel, kernel_of, scores_are_kept
 from strategies.plan.catalog import TECHNIQUES, ResultClass, promised
-from strategies.plan.estimates.advice import Advice, Outcome, advise
+from strategies.plan.estimates.advice import Advice, ChangedPlan, advise
 from strategies.plan.estimates.cost import Cost, cost
 from strategies.plan.estimates.host import file_terms, host_capacity_gib, host_terms
 from strategies.plan.estimates.memory import (
@@ -158,11 +158,11 @@ def plan(
     def settled_on(ranks: int) -> tuple[TrainSpec, list[str]]:
         return settle(spec, lambda changed: planned(changed, ranks)[1], nodes * ranks)
 
-    def try_out(changed: TrainSpec, ranks: int) -> Outcome:
+    def try_out(changed: TrainSpec, ranks: int) -> ChangedPlan:
         if spec.compile == AUTO:  # as it would be where a rule objects
             changed = changed.model_copy(update={"compile": False})
         found = planned(changed, ranks)[1]
-        return Outcome(
+        return ChangedPlan(
             legal=all(problem.code == DOES_NOT_FIT for problem in found.problems),
             fits=found.fits,
             needed_gib=found.needed_gib,

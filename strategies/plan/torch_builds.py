@@ -43,7 +43,7 @@ EXPERIMENTAL = CudaBuild("13.2", oldest=(7, 5), newest=(12, 9))
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BuildVerdict:
     """Result of a comparison: `why` is empty if torch can use the GPUs of the node."""
 
     why: str = ""
@@ -52,25 +52,25 @@ class Verdict:
 
 def judge_build(
     *, cuda: str | None, hip: str | None, driver: str, capabilities: Sequence[Capability]
-) -> Verdict:
+) -> BuildVerdict:
     """Return whether a build of torch can use these GPUs, and what to install if it cannot.
 
     `cuda` and `hip` are the versions that torch was built for, `driver` is NVIDIA's, such as
     "550.54.15", empty without one. Without a driver every build will do: the CPU is used.
     """
     if hip is not None:
-        return Verdict(
+        return BuildVerdict(
             f"torch is built for ROCm {hip}, which Trainyard does not support",
             f"Install another build: {command('cpu')}",
         )
     if not driver:
-        return Verdict()
+        return BuildVerdict()
     major = int(driver.split(".", maxsplit=1)[0])
     todo = advice(major, capabilities)
     if cuda is None:
-        return Verdict("torch is built for CPUs only", todo)
+        return BuildVerdict("torch is built for CPUs only", todo)
     if major < oldest_driver(cuda):
-        return Verdict(
+        return BuildVerdict(
             f"torch is built for CUDA {cuda}, which needs driver {oldest_driver(cuda)} or newer; "
             f"this is {driver}",
             todo,
@@ -79,10 +79,10 @@ def judge_build(
     missing = sorted({one for one in capabilities if known and not known.has_kernels(one)})
     if missing:
         named = ", ".join(f"{major}.{minor}" for major, minor in missing)
-        return Verdict(
+        return BuildVerdict(
             f"torch for CUDA {cuda} has no kernels for GPUs of compute capability {named}", todo
         )
-    return Verdict()
+    return BuildVerdict()
 
 
 def advice(driver: int, capabilities: Sequence[Capability]) -> str:

@@ -70,7 +70,7 @@ def generate(
     `window_start`.
     """
     generator = torch.Generator().manual_seed(seed)
-    reader, tokens = Reader(model), list(prompt)
+    reader, tokens = CachingReader(model), list(prompt)
     for _ in range(num_tokens):
         start = window_start(len(tokens), model.sequence_length)
         logits_V = reader.read(tokens[start:], start)[:vocabulary]
@@ -93,7 +93,7 @@ def window_start(length: int, sequence_length: int) -> int:
     return -(-(length - sequence_length) // half) * half
 
 
-class Reader:
+class CachingReader:
     """Model that reads a growing text and keeps every layer's keys and values of it."""
 
     def __init__(self, model: Transformer) -> None:

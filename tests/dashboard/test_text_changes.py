@@ -1,8 +1,8 @@
 """Changes between two texts, as a page shows them."""
 
-from dashboard.text_changes import Change, ChangedLine, changed_lines
+from dashboard.text_changes import ChangedLine, LineChange, changed_lines
 
-SAME, ADDED, REMOVED, SKIPPED = Change
+SAME, ADDED, REMOVED, SKIPPED = LineChange
 
 
 def test_a_change_has_its_lines_around_it_and_the_rest_is_left_out() -> None:

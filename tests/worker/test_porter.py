@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from core.wire.frames import MAX_FRAME, WINDOW, Frame, Kind, pack, pack_credit, pack_resize, unpack
+from core.wire.frames import (
+    MAX_FRAME,
+    WINDOW,
+    Frame,
+    FrameKind,
+    pack,
+    pack_credit,
+    pack_resize,
+    unpack,
+)
 from worker.workbench.placing import place_porter
 
 PROGRAM = (
@@ -67,19 +76,19 @@ class Gate:
     def open(self, stream: int, **wanted: Any) -> dict[str, Any]:
         """Open a stream to terminal 1; what the porter says about it."""
         asked = {"terminal": "1", "rows": 24, "columns": 80, "offset": None, **wanted}
-        self.say(pack(Kind.OPEN, stream, json.dumps(asked).encode()))
+        self.say(pack(FrameKind.OPEN, stream, json.dumps(asked).encode()))
         frame = self.hear(stream)
         return {"kind": frame.kind, **json.loads(frame.content)}
 
     def type(self, stream: int, text: str) -> None:
-        self.say(pack(Kind.DATA, stream, text.encode()))
+        self.say(pack(FrameKind.DATA, stream, text.encode()))
 
     def wait_for(self, stream: int, text: str) -> bytes:
         """All that the stream shows until it has shown this text."""
         shown = b""
         while text.encode() not in shown:
             frame = self.hear(stream)
-            assert frame.kind is Kind.DATA, frame
+            assert frame.kind is FrameKind.DATA, frame
             shown += frame.content
             self.say(pack_credit(stream, len(frame.content)))
         return shown
@@ -93,11 +102,11 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 
 def test_a_shell_outlives_its_connections_and_goes_on_where_one_left_off(gate: Gate) -> None:
-    assert gate.open(1) == {"kind": Kind.OPENED, "offset": 0, "is_new": True}
+    assert gate.open(1) == {"kind": FrameKind.OPENED, "offset": 0, "is_new": True}
     gate.type(1, "A=kept; echo he''re; tty\n")
     seen = len(gate.wait_for(1, "/dev/"))
-    gate.say(pack(Kind.HELLO, 99))  # another connection
-    assert gate.hear(99).kind is Kind.HELLO
+    gate.say(pack(FrameKind.HELLO, 99))  # another connection
+    assert gate.hear(99).kind is FrameKind.HELLO
     gate.type(1, "echo to nobody\n")  # of a stream that is gone
     opened = gate.open(2, offset=seen)
     assert (opened["is_new"], opened["offset"]) == (False, seen)
@@ -145,21 +154,21 @@ def test_a_viewer_who_stops_reading_holds_up_nobody_else(gate: Gate) -> None:
 def test_the_end_of_a_shell_ends_its_streams_and_the_next_one_is_new(gate: Gate) -> None:
     gate.open(1)
     gate.type(1, "exit 7\n")
-    while (frame := gate.hear(1)).kind is Kind.DATA:
+    while (frame := gate.hear(1)).kind is FrameKind.DATA:
         pass
-    assert frame.kind is Kind.CLOSE
+    assert frame.kind is FrameKind.CLOSE
     assert "ended" in json.loads(frame.content)["why"]
     assert gate.open(2)["is_new"] is True
 
 
 @pytest.mark.parametrize("wanted", [b"", b"[]", b"{}", b'{"terminal": "1", "rows": "x"}', b"\xff"])
 def test_nonsense_opens_nothing_and_says_so(gate: Gate, wanted: bytes) -> None:
-    gate.say(pack(Kind.OPEN, 5, wanted))
+    gate.say(pack(FrameKind.OPEN, 5, wanted))
     frame = gate.hear(5)
-    assert frame.kind is Kind.CLOSE
+    assert frame.kind is FrameKind.CLOSE
     assert "does not know what to open" in json.loads(frame.content)["why"]
     gate.say(b"\xffnot a frame")
-    gate.say(pack(Kind.CREDIT, 5, b"1"))
+    gate.say(pack(FrameKind.CREDIT, 5, b"1"))
     assert gate.open(6)["is_new"] is True
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from core.wire.frames import Kind, idle_in, pack
+from core.wire.frames import FrameKind, idle_in, pack
 from tests.worker.test_porter import Gate
-from worker.workbench.idleness import IDLE_AFTER, Look, shows_use
+from worker.workbench.idleness import IDLE_AFTER, SignsOfUse, shows_use
 
-BEFORE = Look(at=100.0, processor_s=7.0, kernels={"k": "10:00:01"}, has_busy_kernel=False)
+BEFORE = SignsOfUse(at=100.0, processor_s=7.0, kernels={"k": "10:00:01"}, has_busy_kernel=False)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ BEFORE = Look(at=100.0, processor_s=7.0, kernels={"k": "10:00:01"}, has_busy_ker
         (BEFORE._replace(at=105.0, kernels={}), False),
     ],
 )
-def test_what_shows_use(now: Look, is_use: bool) -> None:
+def test_what_shows_use(now: SignsOfUse, is_use: bool) -> None:
     assert shows_use(BEFORE, now) is is_use
 
 
@@ -40,10 +40,10 @@ def test_a_porter_says_when_nobody_types_and_at_the_next_key(tmp_path: Path) -> 
         report = idle_in(gate.hear(0).content)
         assert (report.is_idle, report.after_s) == (True, 2)
         assert time.monotonic() - typed_at > 1.5
-        gate.say(pack(Kind.HELLO, 99))  # another API process has the tunnel now
-        assert gate.hear(99).kind is Kind.HELLO
+        gate.say(pack(FrameKind.HELLO, 99))  # another API process has the tunnel now
+        assert gate.hear(99).kind is FrameKind.HELLO
         assert idle_in(gate.hear(0).content).is_idle
-        gate.say(pack(Kind.STIRRED, 0))  # a key in JupyterLab
+        gate.say(pack(FrameKind.STIRRED, 0))  # a key in JupyterLab
         assert not idle_in(gate.hear(0).content).is_idle
         assert idle_in(gate.hear(0).content).is_idle
         gate.open(2)
@@ -62,9 +62,9 @@ def test_a_program_that_computes_is_use_without_a_key(tmp_path: Path) -> None:
         began_at = time.monotonic()
         gate.link.settimeout(60)
         kinds = []
-        while not kinds or kinds[-1] is not Kind.IDLE:
+        while not kinds or kinds[-1] is not FrameKind.IDLE:
             kinds.append(gate.hear_any().kind)
-        assert Kind.DATA in kinds, "it was idle while a program computed"
+        assert FrameKind.DATA in kinds, "it was idle while a program computed"
         assert time.monotonic() - began_at > 1
     finally:
         gate.close()

@@ -27,17 +27,17 @@ def server_name(begun: bytes) -> str:
     Raises Incomplete until the message is whole, and NotTls if it is another one or has no name.
     """
     hello = handshake(begun)
-    reader = Reader(hello)
+    reader = FieldReader(hello)
     reader.skip(2 + 32)  # version, random
     reader.skip(reader.number(1))  # session
     reader.skip(reader.number(2))  # cipher suites
     reader.skip(reader.number(1))  # compressions
-    extensions = Reader(reader.take(reader.number(2)))
+    extensions = FieldReader(reader.take(reader.number(2)))
     while extensions.left:
-        kind, body = extensions.number(2), Reader(extensions.take(extensions.number(2)))
+        kind, body = extensions.number(2), FieldReader(extensions.take(extensions.number(2)))
         if kind != SERVER_NAME:
             continue
-        names = Reader(body.take(body.number(2)))
+        names = FieldReader(body.take(body.number(2)))
         if names.number(1) != HOST_NAME:
             break
         name = names.take(names.number(2))
@@ -73,7 +73,7 @@ def handshake(begun: bytes) -> bytes:
         at += size
 
 
-class Reader:
+class FieldReader:
     """Reader of fields, one after another; a field that is cut short is not TLS."""
 
     def __init__(self, content: bytes) -> None:

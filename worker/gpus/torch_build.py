@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pynvml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from strategies.plan.torch_builds import Capability, Verdict, judge_build
+from strategies.plan.torch_builds import BuildVerdict, Capability, judge_build
 from worker.gpus.torch_process import PATIENCE_S, ask, last_words
 
 ASKED = "strategies.train.trust.torch_build"
@@ -25,7 +25,7 @@ class TorchBuild(BaseModel):
     error: str = ""
     """First line of CUDA's error, empty if it has loaded."""
 
-    def judge(self, driver: str, capabilities: Sequence[Capability]) -> Verdict:
+    def judge(self, driver: str, capabilities: Sequence[Capability]) -> BuildVerdict:
         """Return whether it can use GPUs of these capabilities with this driver."""
         return judge_build(cuda=self.cuda, hip=self.hip, driver=driver, capabilities=capabilities)
 

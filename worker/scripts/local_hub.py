@@ -33,13 +33,13 @@ class LocalHub(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, listening: socket.socket, index: dict[str, Repository]) -> None:
-        super().__init__(listening.getsockname(), Answer, bind_and_activate=False)
+        super().__init__(listening.getsockname(), HubAnswer, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.index = index
 
 
-class Answer(BaseHTTPRequestHandler):
+class HubAnswer(BaseHTTPRequestHandler):
     """Answer to one request."""
 
     server: LocalHub

@@ -22,7 +22,7 @@ XSRF = "0" * 32  # Jupyter wants the same token in a cookie and in a header
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Look(NamedTuple):
+class SignsOfUse(NamedTuple):
     """Signs of use at one moment."""
 
     at: float
@@ -34,7 +34,7 @@ class Look(NamedTuple):
     has_busy_kernel: bool
 
 
-def shows_use(before: Look, now: Look) -> bool:
+def shows_use(before: SignsOfUse, now: SignsOfUse) -> bool:
     """Return True if a program has computed between two looks, or a kernel has done anything."""
     moved = any(before.kernels.get(kernel) != at for kernel, at in now.kernels.items())
     if now.has_busy_kernel or moved:
@@ -75,7 +75,7 @@ class Idleness:
                 await self._be_idle(now)
             before = now
 
-    async def _be_idle(self, seen: Look) -> None:
+    async def _be_idle(self, seen: SignsOfUse) -> None:
         if not self.is_idle and self.releases:
             for kernel in seen.kernels:  # notebooks are saved a second after the last key
                 await self._ask_server("DELETE", f"/api/kernels/{kernel}")
@@ -83,13 +83,13 @@ class Idleness:
             self.is_idle, self.told_at = True, seen.at
             self.tell(True)
 
-    async def look(self) -> Look:
+    async def look(self) -> SignsOfUse:
         """Return the signs of use now."""
         kernels = []
         if self.socket is not None:
             with contextlib.suppress(ValueError):
                 kernels = json.loads(await self._ask_server("GET", "/api/kernels") or b"[]")
-        return Look(
+        return SignsOfUse(
             at=time.monotonic(),
             processor_s=processor_s(),
             kernels={one["id"]: str(one.get("last_activity")) for one in kernels},

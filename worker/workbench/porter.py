@@ -30,8 +30,8 @@ from core.wire.frames import (
     WINDOW,
     BadFrame,
     Frame,
+    FrameKind,
     IdleReport,
-    Kind,
     credit_in,
     pack,
     pack_credit,
@@ -92,7 +92,7 @@ class Porter:
 
     def __init__(self, link: socket.socket, server: Sequence[str] = ()) -> None:
         self.link, self.server = link, server
-        self.streams: dict[int, Viewer | Connection] = {}
+        self.streams: dict[int, Viewer | InnerConnection] = {}
         self.terminals: dict[str, Terminal] = {}
         self.ssh: asyncio.subprocess.Process | None = None
         """The SSH server, once somebody has asked for it."""
@@ -168,7 +168,7 @@ class Porter:
     async def _end_server(self, process: asyncio.subprocess.Process) -> None:
         """Let the server write what was typed last, while nobody types on, then end it."""
         for number, stream in list(self.streams.items()):
-            if isinstance(stream, Connection):
+            if isinstance(stream, InnerConnection):
                 stream.leave()
                 self.close(number, "the workbench is over")  # else they would type on for seconds
         await _wait(process, WRITES_WITHIN_S)
@@ -209,18 +209,18 @@ class Porter:
 
     def obey(self, frame: Frame) -> None:
         """Do what a frame asks for. One of a stream that is not open is late, and asks nothing."""
-        if frame.kind is Kind.HELLO:
+        if frame.kind is FrameKind.HELLO:
             for viewer in list(self.streams.values()):
                 viewer.leave()
             self.waiting.clear()
-            self.say(pack(Kind.HELLO, frame.stream))
+            self.say(pack(FrameKind.HELLO, frame.stream))
             if self.idleness is not None:
                 self._tell_idle(self.idleness.is_idle)
             return
-        if frame.kind is Kind.STIRRED:
+        if frame.kind is FrameKind.STIRRED:
             self.stir()
             return
-        if frame.kind is Kind.OPEN:
+        if frame.kind is FrameKind.OPEN:
             self.open(frame.stream, frame.content)
             return
         found = self.streams.get(frame.stream)
@@ -242,7 +242,7 @@ class Porter:
         try:
             wanted = json.loads(content)
             if wanted.get("server") is True:
-                self.streams[stream] = Connection(self, stream, SOCKET)
+                self.streams[stream] = InnerConnection(self, stream, SOCKET)
                 return
             if "ssh" in wanted:
                 self.streams[stream] = SshConnection(self, stream, str(wanted["ssh"]))
@@ -269,13 +269,13 @@ class Porter:
         self.streams[stream] = viewer
         terminal.viewers.add(viewer)
         facts = {"offset": viewer.offset, "is_new": is_new}
-        self.say(pack(Kind.OPENED, stream, json.dumps(facts).encode()))
+        self.say(pack(FrameKind.OPENED, stream, json.dumps(facts).encode()))
         terminal.show()
 
     def close(self, stream: int, why: str, **facts: Any) -> None:
         """End a stream, and say why."""
         self.streams.pop(stream, None)
-        self.say(pack(Kind.CLOSE, stream, json.dumps({"why": why[:2000], **facts}).encode()))
+        self.say(pack(FrameKind.CLOSE, stream, json.dumps({"why": why[:2000], **facts}).encode()))
 
     def say(self, frame: bytes) -> None:
         """Send a frame, or keep it until the link takes it."""
@@ -310,19 +310,19 @@ class Viewer:
     def obey(self, frame: Frame) -> None:
         """Do what a frame of this stream asks for."""
         match frame.kind:
-            case Kind.DATA:
+            case FrameKind.DATA:
                 self.porter.stir()
                 self.terminal.type(frame.content)
                 self.taken += len(frame.content)
                 if self.taken >= WINDOW // 2:
                     self.porter.say(pack_credit(self.stream, self.taken))
                     self.taken = 0
-            case Kind.CREDIT:
+            case FrameKind.CREDIT:
                 self.credit += credit_in(frame.content)
                 self.terminal.show()
-            case Kind.RESIZE:
+            case FrameKind.RESIZE:
                 self.terminal.resize(*size_in(frame.content))
-            case Kind.CLOSE:
+            case FrameKind.CLOSE:
                 self.leave()
             case _:
                 raise BadFrame(f"{frame.kind.name} on an open stream")
@@ -334,7 +334,7 @@ class Viewer:
         self.terminal.look_again()
 
 
-class Connection:
+class InnerConnection:
     """A stream to a socket inside, opened at once."""
 
     def __init__(self, porter: Porter, stream: int, path: str) -> None:
@@ -347,12 +347,12 @@ class Connection:
     def obey(self, frame: Frame) -> None:
         """Do what a frame of this stream asks for."""
         match frame.kind:
-            case Kind.DATA:
+            case FrameKind.DATA:
                 self.typed.put_nowait(frame.content)  # no more than it was given credit for
-            case Kind.CREDIT:
+            case FrameKind.CREDIT:
                 self.credit += credit_in(frame.content)
                 self.more_credit.set()
-            case Kind.CLOSE:
+            case FrameKind.CLOSE:
                 self.leave()
             case _:
                 raise BadFrame(f"{frame.kind.name} on a connection")
@@ -374,12 +374,12 @@ class Connection:
             why = error.strerror or str(error)
             self.porter.close(self.stream, f"the server cannot be reached: {why}")
             return
-        self.porter.say(pack(Kind.OPENED, self.stream, json.dumps(facts).encode()))
+        self.porter.say(pack(FrameKind.OPENED, self.stream, json.dumps(facts).encode()))
         writing = asyncio.create_task(self._write(writer))
         try:
             while piece := await reader.read(min(MAX_CONTENT, self.credit)):
                 self.credit -= len(piece)
-                self.porter.say(pack(Kind.DATA, self.stream, piece))
+                self.porter.say(pack(FrameKind.DATA, self.stream, piece))
                 while not self.credit:
                     self.more_credit.clear()
                     await self.more_credit.wait()
@@ -403,7 +403,7 @@ class Connection:
                     taken = 0
 
 
-class SshConnection(Connection):
+class SshConnection(InnerConnection):
     """A stream to the SSH server, which is started for the first of them. The key that it lets in
     was named by the API."""
 
@@ -412,7 +412,7 @@ class SshConnection(Connection):
         super().__init__(porter, stream, SSH_SOCKET)
 
     def obey(self, frame: Frame) -> None:
-        if frame.kind is Kind.DATA:
+        if frame.kind is FrameKind.DATA:
             self.porter.stir()  # it is encrypted: a key cannot be told from the client's own bytes
         super().obey(frame)
 
@@ -511,7 +511,7 @@ class Terminal:
             while viewer.credit and viewer.offset < self.end:
                 at = viewer.offset - begin
                 piece = bytes(self.kept[at : at + min(MAX_CONTENT, viewer.credit)])
-                self.porter.say(pack(Kind.DATA, viewer.stream, piece))
+                self.porter.say(pack(FrameKind.DATA, viewer.stream, piece))
                 viewer.offset += len(piece)
                 viewer.credit -= len(piece)
         self.look_again()

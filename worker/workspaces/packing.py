@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 from core.wire.workspace_tree import SMALL, Blob, Entry, EntryKind, Tree
 from worker.node.plain_files import open_plain
-from worker.workspaces.scanning import Look, Seen
+from worker.workspaces.scanning import Seen, WorkspaceEntries
 
 PACK_BYTES = 32 << 20
 MANY_SMALL_PACKS = 16  # then their contents move into one
@@ -87,7 +87,7 @@ def stat_of(seen: Seen) -> Stat:
     return (seen.size, seen.modified_ns, seen.inode)
 
 
-def draft(root: Path, look: Look, known: Known, aside: Path) -> Draft:
+def draft(root: Path, look: WorkspaceEntries, known: Known, aside: Path) -> Draft:
     """Return the snapshot of what was seen; new contents are files in the empty folder `aside`.
 
     A file that is gone or unreadable by now is left out of it, which the look then counts.
@@ -96,7 +96,7 @@ def draft(root: Path, look: Look, known: Known, aside: Path) -> Draft:
 
 
 class _Drafting:
-    def __init__(self, root: Path, look: Look, known: Known, aside: Path) -> None:
+    def __init__(self, root: Path, look: WorkspaceEntries, known: Known, aside: Path) -> None:
         self.root, self.look, self.known, self.aside = root, look, known, aside
         self.places: dict[str, _Place] = {
             entry.sha256: _Place(

@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 
 @dataclass
-class Look:
+class WorkspaceEntries:
     """All entries of a workspace that can be kept, by path."""
 
     entries: list[Seen] = field(default_factory=list)
@@ -49,9 +49,9 @@ class Look:
             self.left_out.append(name)
 
 
-def look_at(root: Path, *, max_entries: int) -> Look:
+def look_at(root: Path, *, max_entries: int) -> WorkspaceEntries:
     """Return everything below `root`, at most some more than `max_entries`."""
-    look = Look()
+    look = WorkspaceEntries()
     ahead: list[list[str]] = [[]]
     while ahead:
         parts = ahead.pop()

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from strategies.plan.data.reading import Span
+from strategies.plan.data.reading import ShardSpan
 from strategies.plan.data.windows import share_of
 
 PIECE_BYTES = 128 << 10
@@ -18,7 +18,7 @@ PIECES = 128  # of a chapter: 16 MiB, which an idle core counts in 0.1 s, or 8 s
 LEAST_PIECES = 2048  # of a small corpus: 16 chapters
 EVALUATED_BYTES = 8 << 20  # 256 windows are evaluated, whatever is held out
 
-Spans = tuple[Span, ...]
+Spans = tuple[ShardSpan, ...]
 """Lines that begin in these parts of files."""
 
 
@@ -56,10 +56,10 @@ class Division:
     def _spans(self, pieces: Iterable[int]) -> Spans:
         return tuple(span for piece in pieces for span in self._piece(piece))
 
-    def _piece(self, number: int) -> Iterator[Span]:
+    def _piece(self, number: int) -> Iterator[ShardSpan]:
         """Yield the parts of files in one piece of all files laid end to end."""
         if not self.can_seek:
-            yield Span(number)
+            yield ShardSpan(number)
             return
         first, last = number * self.cut_bytes, (number + 1) * self.cut_bytes
         shard = bisect_right(self.begins, first) - 1
@@ -67,5 +67,5 @@ class Division:
             size, before = self.sizes[shard], self.begins[shard]
             begin, end = max(0, first - before), min(size, last - before)
             if begin < end:
-                yield Span(shard, begin, None if end == size else end)
+                yield ShardSpan(shard, begin, None if end == size else end)
             shard += 1

@@ -25,7 +25,7 @@ from strategies.plan.data.document_files import (
     write_all_learned,
     write_documents,
 )
-from strategies.plan.data.reading import PIECE_BYTES, BadData, Span, file_words, rows_of
+from strategies.plan.data.reading import PIECE_BYTES, BadData, ShardSpan, file_words, rows_of
 from strategies.plan.data.stored_tokenizer import tokenizer_from
 from strategies.plan.data.tokens import Tokenizer
 
@@ -44,7 +44,7 @@ class Work(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     shards: list[Path]
-    spans: list[Span]
+    spans: list[ShardSpan]
     format: DatasetFormat
     tokenizer: str
     num_processes: int
@@ -96,7 +96,7 @@ def write_index(
     _join(folder, spans, dataset)
 
 
-def spans_of(shards: Sequence[Path], format: DatasetFormat) -> list[Span]:
+def spans_of(shards: Sequence[Path], format: DatasetFormat) -> list[ShardSpan]:
     """Divide shards into spans; only plain lines can be divided."""
     spans = []
     for number, path in enumerate(shards):
@@ -108,7 +108,9 @@ def spans_of(shards: Sequence[Path], format: DatasetFormat) -> list[Span]:
                     file.readline()
                     if begins[-1] < file.tell() < size:
                         begins.append(file.tell())
-        spans += [Span(number, *ends) for ends in zip(begins, [*begins[1:], None], strict=True)]
+        spans += [
+            ShardSpan(number, *ends) for ends in zip(begins, [*begins[1:], None], strict=True)
+        ]
     return spans
 
 
@@ -160,7 +162,7 @@ def count(folder: Path, part: int) -> int:
 
 
 def _write(
-    aside: Path, work: Work, span: Span, file: str, tokenizer: Tokenizer, longest_read: int
+    aside: Path, work: Work, span: ShardSpan, file: str, tokenizer: Tokenizer, longest_read: int
 ) -> Written:
     """Write a span's documents. Raises BadData, with the line's number in the whole file."""
     path = work.shards[span.shard]
@@ -186,7 +188,7 @@ def num_lines(path: Path, size: int) -> int:
     return found
 
 
-def _join(folder: Path, spans: Sequence[Span], dataset: str) -> None:
+def _join(folder: Path, spans: Sequence[ShardSpan], dataset: str) -> None:
     """Lay the documents of all spans end to end; their kept tokens stay where they are."""
     parts = [folder / f"{number:05}" for number in range(len(spans))]
     counts = [Written(**json.loads((part / COUNTS).read_text())) for part in parts]

@@ -30,7 +30,7 @@ class Document(NamedTuple):
     """Byte at which its line begins; None: it cannot be found again by itself."""
 
 
-class Span(NamedTuple):
+class ShardSpan(NamedTuple):
     """Part of a shard that begins and ends at ends of lines; by default all of it."""
 
     shard: int
@@ -41,7 +41,7 @@ class Span(NamedTuple):
     """Byte behind its last line; None: it is the file's last."""
 
 
-WHOLE = Span(0)
+WHOLE = ShardSpan(0)
 
 
 class PlacedRow(NamedTuple):
@@ -146,7 +146,7 @@ def rows(shards: Sequence[Path], format: Format) -> Iterator[PlacedRow]:
 
 
 def rows_of(
-    path: Path, format: Format, file: str, span: Span = WHOLE, *, lines_before: int = 0
+    path: Path, format: Format, file: str, span: ShardSpan = WHOLE, *, lines_before: int = 0
 ) -> Iterator[PlacedRow]:
     """Yield the rows of one file or a span of it; `file` begins every place. Raises BadData."""
     try:
@@ -162,7 +162,7 @@ def rows_of(
 
 
 def documents(
-    path: Path, format: Format, file: str, span: Span = WHOLE, *, lines_before: int = 0
+    path: Path, format: Format, file: str, span: ShardSpan = WHOLE, *, lines_before: int = 0
 ) -> Iterator[Document]:
     """Yield each line or row of one file, or lines of a span of it; `file` begins every place.
 

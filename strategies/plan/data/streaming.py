@@ -26,7 +26,7 @@ from strategies.plan.data.corpus import Corpus, flags_in
 from strategies.plan.data.document_files import write_documents
 from strategies.plan.data.indexed import IndexedTokens
 from strategies.plan.data.indexing import LONGEST_READ, num_lines
-from strategies.plan.data.reading import BadData, PlacedRow, Span, file_words, rows_of
+from strategies.plan.data.reading import BadData, PlacedRow, ShardSpan, file_words, rows_of
 from strategies.plan.data.stored_tokenizer import tokenizer_from
 
 STREAM = "stream.json"
@@ -123,7 +123,7 @@ class Chapters:
         longest_read, reading = LONGEST_READ[stream.tokenizer], spans[0]
         whole = [aligned(stream.shards[span.shard], span) for span in spans]
 
-        def rows(span: Span, lines_before: int = 0) -> Iterator[PlacedRow]:
+        def rows(span: ShardSpan, lines_before: int = 0) -> Iterator[PlacedRow]:
             nonlocal reading
             reading, path = span, stream.shards[span.shard]
             yield from rows_of(
@@ -157,7 +157,7 @@ def can_seek(shards: Sequence[Path], format: DatasetFormat) -> bool:
     return format == "jsonl" and all(compression_in(shard) is None for shard in shards)
 
 
-def aligned(path: Path, span: Span) -> Span:
+def aligned(path: Path, span: ShardSpan) -> ShardSpan:
     """Return a span with the lines that begin in `span`."""
     with path.open("rb") as file:
 
@@ -167,7 +167,7 @@ def aligned(path: Path, span: Span) -> Span:
             return file.tell()
 
         begin = span.begin and line_at(span.begin)
-        return Span(span.shard, begin, None if span.end is None else line_at(span.end))
+        return ShardSpan(span.shard, begin, None if span.end is None else line_at(span.end))
 
 
 def end_all(processes: Sequence[subprocess.Popen[bytes]]) -> None:

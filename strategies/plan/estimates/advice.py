@@ -63,7 +63,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChangedPlan:
     """Result of planning a changed job."""
 
     legal: bool
@@ -74,7 +74,7 @@ class Outcome:
     micro_batch_size: int
 
 
-Try = Callable[[TrainSpec, int], Outcome]  # a changed spec, and ranks per node
+Try = Callable[[TrainSpec, int], ChangedPlan]  # a changed spec, and ranks per node
 
 
 def smaller_micro_batches(resolved: ResolvedSpec) -> Iterator[Fields]:
@@ -424,7 +424,7 @@ def joined(
     )
 
 
-def tried(resolved: ResolvedSpec, fields: Fields, try_out: Try) -> tuple[Fields, Outcome]:
+def tried(resolved: ResolvedSpec, fields: Fields, try_out: Try) -> tuple[Fields, ChangedPlan]:
     """Return a change and its outcome.
 
     With fewer data-parallel ranks each gets more samples; the change then also keeps the

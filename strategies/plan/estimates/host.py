@@ -16,7 +16,7 @@ from strategies.plan.estimates.memory import (
     FLOAT32_BYTES,
     SWAPPED_THROUGH,
     MemoryTerm,
-    Share,
+    StageShare,
     estimate,
     frozen_weight_bytes,
     shares,
@@ -64,7 +64,7 @@ def host_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:
     return [*terms, processes]
 
 
-def copied_bytes(resolved: ResolvedSpec, share: Share) -> float:
+def copied_bytes(resolved: ResolvedSpec, share: StageShare) -> float:
     """Return the bytes of the locked copy of a rank's state, for a checkpoint: its part of the
     trained weights, and their averages.
 

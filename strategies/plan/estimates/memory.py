@@ -91,7 +91,7 @@ class MemoryTerm(BaseModel):
     source: str
 
 
-class Share(NamedTuple):
+class StageShare(NamedTuple):
     """Part of the model that one pipeline rank has, before the other axes split it."""
 
     layers: int
@@ -277,7 +277,7 @@ def numbers_copied(spec: TrainSpec) -> tuple[int, int]:
     return layers + count_trained(spec), head
 
 
-def shares(resolved: ResolvedSpec) -> list[Share]:
+def shares(resolved: ResolvedSpec) -> list[StageShare]:
     """Return the share of the model that each rank of a pipeline has.
 
     A model that cannot be cut by layers gets a single share, that of the fullest rank.
@@ -292,7 +292,7 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
         layers = -(-spec.model.layers // ranks)
         parts = (trained / ranks, frozen / ranks, (copied + of_head) / ranks)
         kept = micro_batches_kept(resolved, 0)
-        return [Share(layers, *parts, has_embedding=True, has_head=True, in_flight=kept)]
+        return [StageShare(layers, *parts, has_embedding=True, has_head=True, in_flight=kept)]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
     # Weights outside layers are trained, or frozen as they are.
     per_end = (1, 0) if spec.adapter is None else (0, bytes_per_frozen(spec))
@@ -306,7 +306,7 @@ def shares(resolved: ResolvedSpec) -> list[Share]:
         of_layers = layers / spec.model.layers
         has_head = num_stages - 1 in own[place]
         found.append(
-            Share(
+            StageShare(
                 layers=layers,
                 trained=(trained - per_end[0] * all_ends) * of_layers + per_end[0] * ends,
                 frozen=(frozen - per_end[1] * all_ends) * of_layers + per_end[1] * ends,
@@ -349,7 +349,7 @@ def memory_by_stage(resolved: ResolvedSpec) -> list[list[MemoryTerm]]:
     return [terms_of(resolved, share) for share in shares(resolved)]
 
 
-def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
+def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
     """Return memory by term for a rank with this share of the model."""
     spec, layout = resolved.spec, resolved.layout
     size, how = BYTES_PER_WEIGHT[spec.precision], spec.activation_checkpointing
@@ -489,7 +489,7 @@ def spare(resolved: ResolvedSpec, passes: InPasses, gradients: float) -> Spare:
     )
 
 
-def in_passes(resolved: ResolvedSpec, share: Share) -> InPasses:
+def in_passes(resolved: ResolvedSpec, share: StageShare) -> InPasses:
     """Return the bytes that the passes of a rank with this share of the model hold at most.
 
     What passes in attention counts as far as it is more than what is never there at the same time:
@@ -525,7 +525,7 @@ def embedding_gradient_bytes(resolved: ResolvedSpec) -> float:
 
 
 def needed_by_phase(
-    resolved: ResolvedSpec, share: Share, terms: list[MemoryTerm], factor: float = 1.0
+    resolved: ResolvedSpec, share: StageShare, terms: list[MemoryTerm], factor: float = 1.0
 ) -> dict[MemoryPhase, float]:
     """Return the highest memory of a rank in each phase in GiB, without Python and its libraries.
 

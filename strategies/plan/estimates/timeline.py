@@ -14,7 +14,7 @@ from strategies.plan.spec import ParallelismSpec, PipelineSchedule, Strategy
 from strategies.plan.stages import schedule_of, stages_per_rank
 
 
-class Kind(StrEnum):
+class PassKind(StrEnum):
     """Kind of pass; zero-bubble schedules go backward in two halves."""
 
     FORWARD = "forward"
@@ -23,14 +23,19 @@ class Kind(StrEnum):
     WEIGHT_GRADIENT = "weight gradient"
 
 
-TIME = {Kind.FORWARD: 1, Kind.BACKWARD: 2, Kind.INPUT_GRADIENT: 1, Kind.WEIGHT_GRADIENT: 1}
-FORWARD, BACKWARD, INPUT, WEIGHT = Kind
+TIME = {
+    PassKind.FORWARD: 1,
+    PassKind.BACKWARD: 2,
+    PassKind.INPUT_GRADIENT: 1,
+    PassKind.WEIGHT_GRADIENT: 1,
+}
+FORWARD, BACKWARD, INPUT, WEIGHT = PassKind
 
 
 class Pass(NamedTuple):
     """One pass of one micro-batch through one stage."""
 
-    kind: Kind
+    kind: PassKind
     stage: int
     micro_batch: int
 
@@ -171,9 +176,9 @@ def interleaved(
     total = per_rank * micro_batches
     hops = (1 if halves else 2) * (ranks - 1 - rank)
     ahead = min((per_rank - 1) * a_round + hops, total)
-    counted: Counter[tuple[Kind, int]] = Counter()
+    counted: Counter[tuple[PassKind, int]] = Counter()
 
-    def next_of(kind: Kind, turn: int) -> Pass:
+    def next_of(kind: PassKind, turn: int) -> Pass:
         stage = turn * ranks + rank
         counted[kind, stage] += 1
         return Pass(kind, stage, counted[kind, stage] - 1)
@@ -201,9 +206,9 @@ def v_shaped(rank: int, ranks: int, micro_batches: int) -> Iterator[Pass]:
     """
     down, up = rank, 2 * ranks - 1 - rank
     filled = max(micro_batches, 2 * ranks - 1)
-    counted: Counter[tuple[Kind, int]] = Counter()
+    counted: Counter[tuple[PassKind, int]] = Counter()
 
-    def next_of(kind: Kind, stage: int) -> Pass:
+    def next_of(kind: PassKind, stage: int) -> Pass:
         counted[kind, stage] += 1
         return Pass(kind, stage, counted[kind, stage] - 1)
 

@@ -14,11 +14,11 @@ class Verdict(IntEnum):
     RANKS_MISSING = 12
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Check(Part):
+class Check(ReportPart):
     """One collective with one operation, dtype and size."""
 
     collective: str
@@ -31,7 +31,7 @@ class Check(Part):
         return f"{self.collective} ({', '.join(text for text in details if text)})"
 
 
-class Timing(Part):
+class Timing(ReportPart):
     """Duration of a check, and the rank that it waited for."""
 
     check: Check
@@ -43,7 +43,7 @@ class Timing(Part):
     slowest_rank: int
 
 
-class WrongValue(Part):
+class WrongValue(ReportPart):
     """First number of a rank's result that differs from the expected one."""
 
     check: Check
@@ -61,7 +61,7 @@ class WrongValue(Part):
         )
 
 
-class OtherBits(Part):
+class OtherBits(ReportPart):
     """Rank that ends with other bits than rank 0 after the same all-reduce of random numbers."""
 
     rank: int
@@ -74,7 +74,7 @@ class OtherBits(Part):
         )
 
 
-class SlowRank(Part):
+class SlowRank(ReportPart):
     """Rank that takes much longer than the others for the same work."""
 
     rank: int
@@ -89,7 +89,7 @@ class SlowRank(Part):
         )
 
 
-class Missing(Part):
+class Missing(ReportPart):
     """Ranks that died, hang or are out of step. Empty: a check failed on all of them alike."""
 
     ranks: list[int]
@@ -99,7 +99,7 @@ class Missing(Part):
         return self.why
 
 
-class Report(Part):
+class Report(ReportPart):
     """Result of a preflight, the same on every rank that took part to its end."""
 
     device: str

@@ -50,7 +50,7 @@ JUDGEMENTS = (
 )
 
 
-class Look(NamedTuple):
+class StepMeasurement(NamedTuple):
     """Measurement of one step on rank 0, in seconds."""
 
     forward_s: float
@@ -66,7 +66,7 @@ class StudyRun:
     plan: Plan
     step_times_s: Sequence[Sequence[float]]
     """Step times of each attempt, in order, without the steps that a probe measured."""
-    looks: Sequence[Look]
+    looks: Sequence[StepMeasurement]
     curve: Curve
     failure: str | None
     """Reason why it will have no result; None while it waits or trains, and when it is done."""

@@ -23,7 +23,7 @@ from api.workbenches.origins import COOKIE, domain_flaw
 from core.base.clock import utc_now
 from core.process.settings import ApiSettings
 from core.tables.workbenches import WorkbenchPass
-from core.wire.frames import Kind, pack, unpack
+from core.wire.frames import FrameKind, pack, unpack
 from tests.api.conftest import NOWHERE, World
 from tests.api.shapes import heartbeat, job_spec, place
 
@@ -74,16 +74,16 @@ class Program:
 
     def _obey(self, message: bytes) -> Iterator[bytes]:
         kind, stream, content = unpack(message)
-        if kind is Kind.STIRRED:
+        if kind is FrameKind.STIRRED:
             self.stirred.set()
-        elif kind is Kind.OPEN:
+        elif kind is FrameKind.OPEN:
             assert json.loads(content) == {"server": True}
             self.heads[stream] = b""
-            yield pack(Kind.OPENED, stream, b"{}")
-        elif kind is Kind.DATA and stream in self.sockets:
+            yield pack(FrameKind.OPENED, stream, b"{}")
+        elif kind is FrameKind.DATA and stream in self.sockets:
             self.sockets[stream].receive_data(content)
             yield from self._speak(stream)
-        elif kind is Kind.DATA:
+        elif kind is FrameKind.DATA:
             self.heads[stream] += content
             head, end, body = self.heads[stream].partition(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", head.lower())
@@ -95,8 +95,8 @@ class Program:
                 yield from self._speak(stream)
                 return
             self.seen.append(self.heads[stream])
-            yield pack(Kind.DATA, stream, self.answer(self.heads[stream]))
-            yield pack(Kind.CLOSE, stream, b"{}")
+            yield pack(FrameKind.DATA, stream, self.answer(self.heads[stream]))
+            yield pack(FrameKind.CLOSE, stream, b"{}")
 
     def _speak(self, stream: int) -> Iterator[bytes]:
         socket = self.sockets[stream]
@@ -108,7 +108,7 @@ class Program:
                 socket.send_text(b"echo " + event.data)
         for piece in socket.data_to_send():
             if piece:
-                yield pack(Kind.DATA, stream, piece)
+                yield pack(FrameKind.DATA, stream, piece)
 
 
 def run(world: World, owner: TestClient) -> str:

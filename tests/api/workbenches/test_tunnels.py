@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from api.workbenches.tunnels import Key, NotConnected, StreamLost, Tunnels
-from core.wire.frames import WINDOW, Frame, IdleReport, Kind, pack, pack_idle, unpack
+from core.wire.frames import WINDOW, Frame, FrameKind, IdleReport, pack, pack_idle, unpack
 
 pytestmark = pytest.mark.anyio
 KEY = Key("job_a", 1)
@@ -40,13 +40,16 @@ class Porter:
         self.heard.append(frame)
         if not self.answers:
             return
-        if frame.kind is Kind.HELLO:
+        if frame.kind is FrameKind.HELLO:
             self.say(message)
-        elif frame.kind is Kind.OPEN and b"refuse" in frame.content:
-            self.say(pack(Kind.CLOSE, frame.stream, b'{"why": "no such thing"}'))
-        elif frame.kind is Kind.OPEN:
-            self.say(pack(Kind.OPENED, frame.stream, b'{"offset": 0}'))
-        elif frame.kind in (Kind.DATA, Kind.CREDIT):  # it takes as much as it is allowed to send
+        elif frame.kind is FrameKind.OPEN and b"refuse" in frame.content:
+            self.say(pack(FrameKind.CLOSE, frame.stream, b'{"why": "no such thing"}'))
+        elif frame.kind is FrameKind.OPEN:
+            self.say(pack(FrameKind.OPENED, frame.stream, b'{"offset": 0}'))
+        elif frame.kind in (
+            FrameKind.DATA,
+            FrameKind.CREDIT,
+        ):  # it takes as much as it is allowed to send
             self.say(message)
 
     def say(self, message: bytes) -> None:
@@ -127,7 +130,7 @@ async def test_a_node_that_connects_anew_ends_the_streams_of_its_connection_befo
             stream = await one.open(KEY, {"terminal": "1"})
             await stream.write(b"hello")
             assert await stream.read() == b"hello"
-            assert porter.heard[-1].kind is Kind.DATA
+            assert porter.heard[-1].kind is FrameKind.DATA
         finally:
             again.cancel()
             await asyncio.gather(again, return_exceptions=True)
@@ -150,7 +153,7 @@ async def test_a_report_is_recorded_at_last_and_the_owner_s_keys_come_through_an
             await other.stir(KEY)
 
             async def heard() -> bool:
-                return porter.heard[-1].kind is Kind.STIRRED
+                return porter.heard[-1].kind is FrameKind.STIRRED
 
             await eventually(heard)
 
@@ -206,13 +209,13 @@ async def test_frames_of_the_connection_before_and_of_unknown_streams_are_droppe
 ) -> None:
     async with processes(valkey_url) as (one,):
         porter, thief = Porter(one), Porter(one, Key("job_b", 1))
-        porter.say(pack(Kind.DATA, 1, b"of before"))
+        porter.say(pack(FrameKind.DATA, 1, b"of before"))
         async with connected(porter), connected(thief):
             stream = await one.open(KEY, {})
-            thief.say(pack(Kind.DATA, stream.number, b"of another workbench"))
-            porter.say(pack(Kind.DATA, stream.number + 1, b"of no stream"))
+            thief.say(pack(FrameKind.DATA, stream.number, b"of another workbench"))
+            porter.say(pack(FrameKind.DATA, stream.number + 1, b"of no stream"))
             assert await can_open(one, thief.key)  # it has been heard by now
-            porter.say(pack(Kind.DATA, stream.number, b"its own"))
+            porter.say(pack(FrameKind.DATA, stream.number, b"its own"))
             assert await stream.read() == b"its own"
 
 
@@ -223,15 +226,15 @@ async def test_a_workbench_that_sends_more_than_it_may_loses_the_stream(valkey_u
             stream = await one.open(KEY, {})
             piece = bytes(32 << 10)
             for _ in range(WINDOW // len(piece) + 1):
-                porter.say(pack(Kind.DATA, stream.number, piece))
+                porter.say(pack(FrameKind.DATA, stream.number, piece))
             while await stream.read():
                 pass
             assert stream.end is not None
             assert "more than it was allowed" in str(stream.end["why"])
 
 
-@pytest.mark.parametrize("kind", [Kind.CREDIT, Kind.OPEN, Kind.RESIZE])
-async def test_a_frame_against_the_rules_ends_its_stream(valkey_url: str, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FrameKind.CREDIT, FrameKind.OPEN, FrameKind.RESIZE])
+async def test_a_frame_against_the_rules_ends_its_stream(valkey_url: str, kind: FrameKind) -> None:
     async with processes(valkey_url) as (one,):
         porter = Porter(one)
         async with connected(porter):

@@ -12,7 +12,7 @@ from core.base.clock import utc_now
 from core.spec.spec import Launcher
 from core.spec.workbench import Workbench
 from core.tables.jobs import Attempt, Job
-from core.wire.frames import IdleReport, Kind, pack_idle, unpack
+from core.wire.frames import FrameKind, IdleReport, pack_idle, unpack
 from core.wire.messages import Orders
 from tests.api.agendas.test_agendas import lease
 from tests.api.conftest import World
@@ -108,7 +108,7 @@ def test_its_node_is_ordered_to_start_it_and_holds_the_tunnel_of_no_other(world:
     assert refusal(world.ann, tunnel) == 401
     assert refusal(world.node, f"/v1/node/workbenches/{job}/2/tunnel") == 404
     with world.node.websocket_connect(tunnel) as held:
-        assert unpack(held.receive_bytes()).kind is Kind.HELLO
+        assert unpack(held.receive_bytes()).kind is FrameKind.HELLO
 
 
 def test_its_packages_are_built_on_its_node_before_its_lease(world: World) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from core.courses.grading import (
+    ExerciseProgress,
     NextStep,
-    Progress,
     checks_of,
     expected_jobs,
     gradescope,
@@ -41,7 +41,7 @@ FRESH: dict[str, Any] = {
     ],
 )
 def test_the_next_step_follows_from_what_was_done(changes: dict[str, Any], step: NextStep) -> None:
-    assert next_step(Progress(**{**FRESH, **changes})) is step
+    assert next_step(ExerciseProgress(**{**FRESH, **changes})) is step
 
 
 def job(name: str, state: str = "succeeded", id: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from core.wire.frames import (
     MAX_CONTENT,
     BadFrame,
     Frame,
-    Kind,
+    FrameKind,
     credit_in,
     pack,
     pack_credit,
@@ -20,8 +20,8 @@ from core.wire.frames import (
 NUMBERS = st.integers(0, 2**64 - 1)
 
 
-@given(kind=st.sampled_from(Kind), stream=NUMBERS, content=st.binary(max_size=300))
-def test_a_frame_comes_out_as_it_went_in(kind: Kind, stream: int, content: bytes) -> None:
+@given(kind=st.sampled_from(FrameKind), stream=NUMBERS, content=st.binary(max_size=300))
+def test_a_frame_comes_out_as_it_went_in(kind: FrameKind, stream: int, content: bytes) -> None:
     assert unpack(pack(kind, stream, content)) == Frame(kind, stream, content)
 
 
@@ -35,7 +35,7 @@ def test_what_is_not_a_frame_is_refused_and_nothing_else_happens(message: bytes)
 
 
 def test_a_message_longer_than_any_frame_is_refused() -> None:
-    longest = pack(Kind.DATA, 1, bytes(MAX_CONTENT))
+    longest = pack(FrameKind.DATA, 1, bytes(MAX_CONTENT))
     assert len(unpack(longest).content) == MAX_CONTENT
     with pytest.raises(BadFrame, match="bytes"):
         unpack(longest + b"x")

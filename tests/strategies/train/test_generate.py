@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from strategies.plan.data.tokens import Bytes, Characters
-from strategies.train.generate import TOP_K, Reader, generate, sample_text, window_start
+from strategies.train.generate import TOP_K, CachingReader, generate, sample_text, window_start
 from strategies.train.init import build_model
 from strategies.train.models.transformer import Transformer
 from tests.strategies.support.training_runs import make_spec
@@ -30,7 +30,7 @@ def test_kept_keys_and_values_change_no_logit_at_any_position(changes: Any) -> N
     """Over a text of three sequences, whose older half is forgotten several times."""
     length, text = 12, torch.randint(256, (36,), generator=torch.manual_seed(3)).tolist()
     plain = model_of(data__sequence_length=length, **changes)
-    reader = Reader(model_of(data__sequence_length=length, **changes))
+    reader = CachingReader(model_of(data__sequence_length=length, **changes))
     for position in range(4, 37):
         start = window_start(position, length)
         seen = text[start:position]

@@ -9,7 +9,7 @@ from core.states import GpuHealth
 from core.wire.messages import Gpu, GpuReading, Inventory
 from strategies.plan.promise import Promise
 from strategies.plan.spec import Precision, Strategy
-from strategies.plan.torch_builds import Verdict, judge_build
+from strategies.plan.torch_builds import BuildVerdict, judge_build
 from strategies.plan.trust.certificate import Certificate, Comparison, Curve, Difference, compare
 from strategies.plan.trust.experiment import Observations, StepSeen
 from strategies.plan.trust.preflight_report import Check, Missing, Report, SlowRank, Timing
@@ -62,7 +62,7 @@ SEEN: dict[str, Any] = {
     ],
 )
 def test_inventory_must_be_what_torch_sees(changes: dict[str, Any], said: str) -> None:
-    found = inventory.judge({**SEEN, **changes}, NODE, device="cuda", build=Verdict())
+    found = inventory.judge({**SEEN, **changes}, NODE, device="cuda", build=BuildVerdict())
     assert found.verdict == ("failed" if said else "passed"), found
     assert said in found.sentence
 
@@ -81,7 +81,7 @@ def test_inventory_says_which_build_of_torch_to_install(is_available: bool) -> N
 
 def test_inventory_must_be_able_to_compile() -> None:
     bare = NODE.model_copy(update={"no_compiler": "Python.h is missing"})
-    assert inventory.judge(SEEN, bare, device="cuda", build=Verdict()).verdict == "failed"
+    assert inventory.judge(SEEN, bare, device="cuda", build=BuildVerdict()).verdict == "failed"
 
 
 def preflight(**changes: Any) -> Report:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from core.wire.messages import Inventory
-from strategies.plan.torch_builds import Capability, Verdict, judge_build
+from strategies.plan.torch_builds import BuildVerdict, Capability, judge_build
 from worker.gpus.torch_build import driver_and_capabilities
 from worker.proving.bench import Bench
 from worker.proving.finding import Finding, all_of
@@ -26,7 +26,9 @@ def capability_in(text: str) -> Capability:
     return int(major), int(minor)
 
 
-def judge(seen: dict[str, Any], inventory: Inventory, *, device: str, build: Verdict) -> Finding:
+def judge(
+    seen: dict[str, Any], inventory: Inventory, *, device: str, build: BuildVerdict
+) -> Finding:
     """Return whether torch sees the inventory's GPUs and can compute on each of them; `build` is
     the judgement on torch's build."""
     gpus = seen["gpus"] if device == "cuda" else []

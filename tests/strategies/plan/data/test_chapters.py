@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.plan.data.chapters import PIECE_BYTES, PIECES, Division, Spans
-from strategies.plan.data.reading import Span
+from strategies.plan.data.reading import ShardSpan
 
 GB = 10**9
 
@@ -62,8 +62,8 @@ def test_the_first_chapter_is_as_large_whatever_the_corpus(gigabytes: int) -> No
 
 def test_files_that_are_read_from_their_beginning_are_not_cut() -> None:
     found = Division([400_000_000] * 50, can_seek=False, held_out=0.02)
-    assert chapters_of(found) == [(Span(number),) for number in range(49)]
-    assert found.evaluated == (Span(49),)
+    assert chapters_of(found) == [(ShardSpan(number),) for number in range(49)]
+    assert found.evaluated == (ShardSpan(49),)
     small = Division([1_000_000] * 100, can_seek=False, held_out=0)
     assert [len(chapter) for chapter in chapters_of(small)] == [17, 17, 17, 17, 16, 16]
     assert small.evaluated == ()

@@ -8,11 +8,16 @@ import pytest
 from torch import nn
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
-from strategies.plan.estimates.timeline import Kind, Pass, PassSpan, bubble, order_of, timeline
+from strategies.plan.estimates.timeline import Pass, PassKind, PassSpan, bubble, order_of, timeline
 from strategies.plan.spec import ParallelismSpec, PipelineSchedule, Strategy
 from strategies.plan.stages import SINGLE_STAGE, can_order
 
-KINDS = {"F": Kind.FORWARD, "B": Kind.BACKWARD, "I": Kind.INPUT_GRADIENT, "W": Kind.WEIGHT_GRADIENT}
+KINDS = {
+    "F": PassKind.FORWARD,
+    "B": PassKind.BACKWARD,
+    "I": PassKind.INPUT_GRADIENT,
+    "W": PassKind.WEIGHT_GRADIENT,
+}
 
 
 class ImaginedStage:
@@ -81,7 +86,7 @@ def test_ranks_do_their_passes_in_torchs_order(schedule: PipelineSchedule) -> No
             # torch 2.13 numbers the last rank's forward passes from 1; it does not run this list.
             torchs[ranks - 1] = [
                 work._replace(micro_batch=work.micro_batch - 1)
-                if work.kind is Kind.FORWARD
+                if work.kind is PassKind.FORWARD
                 else work
                 for work in torchs[ranks - 1]
             ]
@@ -118,10 +123,10 @@ def test_every_pass_has_its_input_and_ranks_do_one_thing_at_a_time(
             assert before.rank != after.rank or before.end <= after.start
         for slot in slots:
             kind, stage, micro_batch = slot.work
-            if kind is Kind.FORWARD and stage > 0:
+            if kind is PassKind.FORWARD and stage > 0:
                 assert ended[Pass(kind, stage - 1, micro_batch)] <= slot.start
-            if kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
-                assert ended[Pass(Kind.FORWARD, stage, micro_batch)] <= slot.start
+            if kind in (PassKind.BACKWARD, PassKind.INPUT_GRADIENT):
+                assert ended[Pass(PassKind.FORWARD, stage, micro_batch)] <= slot.start
                 if stage < ranks * per_rank - 1:
                     assert ended[Pass(kind, stage + 1, micro_batch)] <= slot.start
 

@@ -11,8 +11,8 @@ from strategies.plan.trust.certificate import Curve
 from strategies.plan.trust.scaling import (
     JUDGEMENTS,
     WARM_UP_STEPS,
-    Look,
     Measured,
+    StepMeasurement,
     StudyKind,
     StudyRun,
     judgement,
@@ -116,13 +116,17 @@ def test_a_size_without_times_says_why_and_leaves_the_others_their_own() -> None
 
 
 def test_communication_is_the_median_of_the_steps_that_were_looked_into() -> None:
-    looks = [Look(0.2, 0.8, 0.3), Look(0.2, 0.8, 0.2), Look(0.2, 0.8, 0.9)]
+    looks = [
+        StepMeasurement(0.2, 0.8, 0.3),
+        StepMeasurement(0.2, 0.8, 0.2),
+        StepMeasurement(0.2, 0.8, 0.9),
+    ]
     found = one(STRONG, run(1, 1.0), run(2, 0.5, looks=looks))
     assert found.communication == pytest.approx(0.3)
     assert found.judgement is not None
     assert "takes much of a step" in found.judgement
     assert one(STRONG, run(2, 0.5)).communication is None
-    assert one(STRONG, run(2, 0.5, looks=[Look(0.0, 0.0, 0.0)])).communication is None
+    assert one(STRONG, run(2, 0.5, looks=[StepMeasurement(0.0, 0.0, 0.0)])).communication is None
 
 
 @pytest.mark.parametrize(
