@@ -12,7 +12,7 @@ from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Attempt, Job
 from core.tables.nodes import Node
 from scheduler.reaper import mass_silence
-from tests.scheduler.test_timeline import node as node_seen
+from tests.scheduler.queue.test_timeline import node as node_seen
 from tests.scheduler.world import World, at
 
 MINUTE = timedelta(minutes=1)

@@ -17,7 +17,7 @@ from tests.running import Running, running_platform, wait_for
 from tests.spine.jobs import get, spec, submit, wait_for_step
 from tests.spine.short_leases import book_soon
 from tests.spine.workbenches import Looking
-from tests.worker.scripts import why_no_sandbox
+from tests.worker.script_orders import why_no_sandbox
 from trainyard import Trainyard
 from trainyard.resources.sessions import sign_in
 from trainyard.transport.config import Access

@@ -33,7 +33,7 @@ from tests.spine.jobs import (
     wait_for_end,
     wait_for_step,
 )
-from tests.worker.scripts import why_no_sandbox
+from tests.worker.script_orders import why_no_sandbox
 from trainyard import Trainyard
 from trainyard.packing import pack
 

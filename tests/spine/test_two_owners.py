@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "worker"))
 
 from tests.running import Running, running_platform, wait_for
 from tests.spine.jobs import get, spec, submit, wait_for_end, wait_for_step
-from tests.worker.scripts import why_no_sandbox
+from tests.worker.script_orders import why_no_sandbox
 from trainyard import Trainyard
 from trainyard.packing import pack
 from trainyard.resources.sessions import sign_in

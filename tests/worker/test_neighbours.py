@@ -14,7 +14,7 @@ from core.spec.spec import Launcher
 from core.states import Outcome, Sharing
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
-from tests.worker.scripts import output_of, script_order
+from tests.worker.script_orders import output_of, script_order
 from worker.node.attempts import Key
 from worker.node.cores import divide
 from worker.node.memory import MIB, MemoryWatch

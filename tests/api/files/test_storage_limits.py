@@ -12,7 +12,7 @@ from core.tables.files import Dataset
 from tests.api.conftest import World, running_world
 from tests.api.files.test_models import files, tar
 from tests.api.shapes import job_spec
-from tests.worker.scripts import packed
+from tests.worker.script_orders import packed
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

@@ -11,7 +11,7 @@ from api.files.retention import Retention
 from core.base.clock import utc_now
 from tests.api.conftest import World
 from tests.api.shapes import heartbeat, job_spec, place
-from tests.worker.scripts import packed
+from tests.worker.script_orders import packed
 
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 DAY = timedelta(days=1)

@@ -145,7 +145,7 @@ def read_script(script: dict[str, object], folder: Path) -> list[dict[str, objec
         " 'health': d.fault and d.fault.health, 'reason': d.fault and d.fault.reason}"
         " for d in found]))"
     )
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     search = os.pathsep.join(map(str, (here / "scripted_nvml", here.parents[1])))
     environment = {**os.environ, "PYTHONPATH": search, "TRAINYARD_TEST_NVML": str(path)}
     done = subprocess.run(

@@ -9,7 +9,7 @@ from core.states import Outcome
 from core.wire.messages import Request
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
-from tests.worker.scripts import script_order
+from tests.worker.script_orders import script_order
 
 FAILS = "print('so far'); raise KeyError('no such column')"
 LONG_S = 3600

@@ -16,8 +16,8 @@ from core.states import Outcome
 from core.wire.messages import ExitRecord, HostUse, Network, Order
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
-from tests.worker.scripts import output_of, script_order
-from tests.worker.test_script_parts import wheel
+from tests.worker.script_orders import output_of, script_order
+from tests.worker.scripts.test_script_parts import wheel
 from tests.worker.tls_servers import Authority, TlsServer, own_address, send
 from trainyard import hub_program
 from trainyard.cli.files.models import WEIGHT_PATTERNS

@@ -28,7 +28,7 @@ from worker.scripts.sandbox_users import user_for_a_while
 
 pytestmark = pytest.mark.xdist_group("port 443")  # one server at a time has it
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 NAMES = ("site.example", "site443.example", "other.example")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.wire.frames import FrameKind, idle_in, pack
-from tests.worker.test_porter import Gate
+from tests.worker.workbench.test_porter import Gate
 from worker.workbench.idleness import IDLE_AFTER, SignsOfUse, shows_use
 
 BEFORE = SignsOfUse(at=100.0, processor_s=7.0, kernels={"k": "10:00:01"}, has_busy_kernel=False)

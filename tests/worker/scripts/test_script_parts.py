@@ -15,7 +15,7 @@ from core.states import Outcome
 from strategies.plan.run_directory import verify_checkpoint
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
-from tests.worker.scripts import output_of, packed, script_order
+from tests.worker.script_orders import output_of, packed, script_order
 from worker.node.attempts import Attempt
 from worker.node.plain_files import open_plain, plain_files
 from worker.preparing.environments import CannotBuild, build, requirements_of

@@ -26,7 +26,7 @@ from scheduler.queue.fitting import Fitting
 from scheduler.reaper import Holiday
 from tests.core.holds import OVERBOOKED
 from tests.one_database import quick_on_postgresql
-from tests.scheduler.test_guests import OPEN, STRICT
+from tests.scheduler.queue.test_guests import OPEN, STRICT
 from tests.scheduler.world import World, at
 
 pytestmark = pytest.mark.race

@@ -14,7 +14,7 @@ from core.states import Outcome
 from core.wire.messages import InputFiles
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
-from tests.worker.scripts import output_of, script_order
+from tests.worker.script_orders import output_of, script_order
 from worker.preparing.idx_files import write_idx
 from worker.scripts.inputs import torchvision_class
 from worker.scripts.sandbox import Level, why_not

@@ -5,7 +5,7 @@ import pytest
 from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
-from tests.worker.scripts import output_of, script_order
+from tests.worker.script_orders import output_of, script_order
 
 HELLO = """
 import os, sys, pathlib

@@ -13,10 +13,10 @@ from core.states import Outcome
 from core.wire.messages import InputFiles, StopOrder
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
-from tests.worker.scripts import output_of, script_order
-from tests.worker.test_libraries import LLAMA
+from tests.worker.script_orders import output_of, script_order
+from tests.worker.scripts.test_libraries import LLAMA
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "scripts"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "scripts"
 pytestmark = pytest.mark.gloo
 
 

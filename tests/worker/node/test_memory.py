@@ -14,7 +14,7 @@ from core.states import Desired, JobState, Outcome, job_after
 from core.wire.messages import ExitRecord
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
-from tests.worker.scripts import output_of, script_order
+from tests.worker.script_orders import output_of, script_order
 from worker.node.memory import GIB, MIB, Machine
 from worker.node.process_tree import attempts_of_processes
 from worker.scripts.sandbox import Level, why_not

@@ -19,13 +19,13 @@ from core.states import Outcome
 from core.wire.messages import ExitRecord, StopOrder
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import Node
-from tests.worker.scripts import output_of, script_order
+from tests.worker.script_orders import output_of, script_order
 from worker.node.attempts import Key
 from worker.scripts import sandbox
 from worker.scripts.sandbox import Level, why_not
 from worker.scripts.sandbox_users import take_user, try_to_take
 
-HOSTILE = (Path(__file__).parent / "hostile.py").read_text()
+HOSTILE = (Path(__file__).parents[1] / "hostile.py").read_text()
 FORKS = """
 import os, time
 children = 0

@@ -154,7 +154,7 @@ def test_an_address_of_the_internet_that_is_this_machines_is_known() -> None:
     )
     done = subprocess.run(
         ["unshare", "--net", "sh", "-c", OWN, "sh", sys.executable, "-c", asks],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
     )

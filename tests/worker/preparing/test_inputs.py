@@ -12,8 +12,8 @@ from core.states import Outcome
 from core.wire.messages import InputFiles, PackagesAhead
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
-from tests.worker.scripts import output_of, script_order
-from tests.worker.test_script_parts import wheel
+from tests.worker.script_orders import output_of, script_order
+from tests.worker.scripts.test_script_parts import wheel
 from worker.preparing.cache import trim
 from worker.scripts.inputs import mount_of
 from worker.scripts.sandbox import Level, why_not

@@ -13,7 +13,7 @@ from core.wire.messages import ExitRecord, SnapshotReport, StopOrder, StoredBlob
 from core.wire.workspace_tree import SMALL, Blob, EntryKind, Tree, read_tree
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, wait_for
-from tests.worker.scripts import output_of, script_order
+from tests.worker.script_orders import output_of, script_order
 from worker.node.attempts import Key
 from worker.preparing.placing_workspace import quota_of
 from worker.scripts.sandbox import Level, why_not
