@@ -26,6 +26,7 @@ from worker.agent import tasks
 from worker.agent.acting import Actor
 from worker.agent.agent import Agent
 from worker.agent.celery_app import create_app
+from worker.agent.inventory import take_inventory
 from worker.agent.spawners import Spawners
 from worker.gpus.amd import NOT_USED, count_amd_gpus
 from worker.gpus.node_gpus import DriverBroken, NodeGpus
@@ -38,7 +39,6 @@ from worker.preparing.peers import find_peers
 from worker.preparing.preparing_script import ScriptHost
 from worker.scripts.sandbox import find_level
 from worker.scripts.script_run import ScriptLimits
-from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import Keeper
 from worker.shipping.spool import Spool
 from worker.workspaces.keeping import WorkspaceKeeper

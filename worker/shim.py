@@ -43,6 +43,7 @@ from worker.node.process_tree import (
     descendants,
     join_cgroup,
 )
+from worker.node.proven import note_end
 from worker.node.resource_limits import ResourceLimits
 from worker.ranks.deadlines import DueAction, due, stop_past
 from worker.ranks.fork_launch import ForkLauncher
@@ -57,7 +58,6 @@ from worker.ranks.judge import (
 )
 from worker.ranks.launch import RankLauncher, TorchrunLauncher
 from worker.ranks.log_cap import LogCap
-from worker.ranks.proven import note_end
 from worker.scripts.script_launch import ScriptLauncher
 from worker.scripts.script_run import masks_of
 from worker.workbench.launch import HeldLauncher, WorkbenchLauncher

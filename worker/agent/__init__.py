@@ -1,1 +1,1 @@
-"""The loop of a node: ask the API, decide, act, and start shims."""
+"""The loop of a node: tell the API what it has and does, decide, act, and start shims."""

@@ -46,6 +46,7 @@ from worker.node.attempts import (
 )
 from worker.node.boot import boot_id, cores
 from worker.node.process_tree import attempts_of_processes
+from worker.node.proven import distrust
 from worker.node.share import share_of
 from worker.node.sharing import SharingHost
 from worker.preparing.fetching import FetchingAhead, FetchRate
@@ -55,7 +56,6 @@ from worker.preparing.preparing_script import ScriptHost
 from worker.ranks.deadlines import ordered_stop, schedule_of
 from worker.ranks.ending import end_tree
 from worker.ranks.judge import STOPPED_SENTENCES, ExitJudgement
-from worker.ranks.proven import distrust
 from worker.shim import exit_record
 
 MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change

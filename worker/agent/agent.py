@@ -30,6 +30,8 @@ from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
 from worker.agent.acting import Actor, InMemory
 from worker.agent.decide import Action, AttemptFolder, follow, next_step
+from worker.agent.inventory import take_inventory
+from worker.agent.telemetry import TelemetrySource
 from worker.node.api_client import ApiClient, RequestRefused, Unreachable
 from worker.node.attempts import Attempt, NodeFolder, StartFile, read_model
 from worker.node.plain_files import plain_files
@@ -37,10 +39,8 @@ from worker.node.process_tree import strays
 from worker.preparing import cache
 from worker.ranks.judge import trained
 from worker.scripts.script_run import ScriptFolders
-from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import KeptState
 from worker.shipping.spool import ShippedPositions
-from worker.shipping.telemetry import TelemetrySource
 
 # Pauses between looks at the folders. Twenty looks a second would take half a per cent of a core.
 STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.4

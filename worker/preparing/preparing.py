@@ -29,10 +29,10 @@ from strategies.plan.spec import TrainSpec
 from worker.node.api_client import ApiClient
 from worker.node.attempts import Attempt, NodeFolder
 from worker.node.boot import boot_id
+from worker.node.proven import needs_preflight
 from worker.preparing.fetching import Fetcher, FetchRate, size_text
 from worker.preparing.placing_workspace import place_workspace
 from worker.preparing.preparing_script import CannotStart, ScriptHost, program_run
-from worker.ranks.proven import needs_preflight
 from worker.scripts.script_run import ProgramRun
 from worker.workspaces.folders import WorkspaceMount
 

@@ -25,6 +25,7 @@ from strategies.plan.trust.proof import (
     document,
     read_document,
 )
+from worker.agent.inventory import take_inventory
 from worker.agent.spawners import Spawners
 from worker.gpus.node_gpus import DriverBroken, NodeGpus
 from worker.node.api_client import ApiClient, RequestRefused, Unreachable
@@ -35,7 +36,6 @@ from worker.proving.all_checks import CHECKS
 from worker.proving.bench import TRAINER, Bench
 from worker.proving.runner import Check, Progress, run_checks
 from worker.scripts.sandbox import find_level
-from worker.shipping.inventory import take_inventory
 
 PROVEN, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NAME_WIDTH = max(len(name) for name in CheckName)

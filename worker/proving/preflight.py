@@ -13,9 +13,9 @@ from pathlib import Path
 
 from core.process.parent_death import die_with_parent
 from strategies.plan.trust.preflight_report import Report
+from worker.agent.inventory import list_gpus
 from worker.node.boot import cores
 from worker.ranks.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
-from worker.shipping.inventory import list_gpus
 
 NOT_STARTED, INTERRUPTED = 1, 130
 LAST_LINES = 15  # of torchrun's output, if no rank has reported

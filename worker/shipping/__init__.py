@@ -1,1 +1,1 @@
-"""Bytes between node and API: spool, checkpoints, inventory, telemetry."""
+"""Bytes on their way to the API: spool, checkpoints, artifacts."""

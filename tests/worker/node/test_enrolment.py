@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
+from worker.agent.inventory import take_inventory
+from worker.agent.telemetry import TelemetrySource
 from worker.gpus.node_gpus import NodeGpus
 from worker.node.enrol import IdentityFile
 from worker.preparing.fetching import FetchRate
 from worker.ranks.launch import clean_environment, free_port
 from worker.scripts.sandbox import SandboxSupport
-from worker.shipping.inventory import take_inventory
-from worker.shipping.telemetry import TelemetrySource
 
 NO_SANDBOX = SandboxSupport(None, "none can be built")
 

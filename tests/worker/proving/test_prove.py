@@ -15,6 +15,7 @@ import torch
 from strategies.plan.spec import TrainSpec
 from strategies.plan.trust.experiment import Fault
 from strategies.plan.trust.proof import CheckName, Proof, read_document
+from worker.agent.inventory import take_inventory
 from worker.agent.spawners import Spawners
 from worker.gpus.node_gpus import NodeGpus
 from worker.node.attempts import Attempt, NodeFolder
@@ -25,7 +26,6 @@ from worker.proving.bench import TRAINER, Bench, Run, spec_of
 from worker.proving.finding import Failed, Finding, passed
 from worker.proving.runner import Check, run_check
 from worker.scripts.sandbox import find_level
-from worker.shipping.inventory import take_inventory
 
 ON_GPU = torch.cuda.is_available()
 BY_NAME = {check.name: check for check in CHECKS}

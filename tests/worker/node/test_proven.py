@@ -11,7 +11,7 @@ from strategies.plan.run_directory import RunPlan
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
 from worker.node.attempts import Attempt, NodeFolder, StartFile
-from worker.ranks.proven import FRESH_S, distrust, needs_preflight, note_end
+from worker.node.proven import FRESH_S, distrust, needs_preflight, note_end
 
 BOOT = "boot-1"
 BEGAN_S = 5000.0
