@@ -869,7 +869,9 @@ class Town:
         while start <= wait.last_start and start < lease.hold_end:
             end = start + wait.hours * HOUR
             if not any(one.hold_start < end and one.hold_end > start for one in passed):
-                verdict = judge.verdict(node, start, end, replaces=[lease.id])
+                verdict = judge.verdict(
+                    node, start, end, num_slots=wait.num_slots, replaces=[lease.id]
+                )
                 assert not verdict.ok, (wait.id, start, end)
             start += HOUR
 

@@ -11,7 +11,6 @@ import random
 import select
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -20,6 +19,8 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from websockets.exceptions import WebSocketException
+from websockets.frames import DATA_OPCODES, Frame, Opcode
+from websockets.protocol import Event, State
 from websockets.sync.client import ClientConnection, connect
 
 from core.wire.frames import MAX_FRAME
@@ -69,6 +70,7 @@ def _become(
 def carry_on(link: socket.socket, url: str, token: str, ready: Path) -> None:
     """Carry frames until the porter's end is closed; connect again whenever the API is lost."""
     pause_s, was_away = SHORTEST_PAUSE_S, False
+    ended = os.eventfd(0, os.EFD_CLOEXEC)
     while True:
         try:
             with connect(
@@ -81,12 +83,13 @@ def carry_on(link: socket.socket, url: str, token: str, ready: Path) -> None:
                 close_timeout=1,
                 ping_interval=PING_EVERY_S,
                 ping_timeout=SILENT_S,
+                create_connection=connection_into(link, ended),
             ) as api:
                 pause_s = SHORTEST_PAUSE_S
                 if was_away:
                     say("The workbench can be reached again.")
                 was_away = False
-                if not carry(link, api, ready):
+                if not carry_up(link, api, ended, ready):
                     return
         except (WebSocketException, OSError) as error:
             if not was_away:
@@ -96,39 +99,51 @@ def carry_on(link: socket.socket, url: str, token: str, ready: Path) -> None:
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def carry(link: socket.socket, api: ClientConnection, ready: Path) -> bool:
-    """Carry frames both ways; return False once the porter's end is closed, True once the API's
+def connection_into(link: socket.socket, ended: int) -> type[ClientConnection]:
+    """Return a class of connections whose messages go to the porter; the eventfd `ended` counts
+    their ends.
+
+    The thread that receives a message passes it on, so neither a queue nor a second thread is
+    between the API and the porter.
+    """
+
+    class ConnectionIntoLink(ClientConnection):
+        def process_event(self, event: Event) -> None:
+            if not isinstance(event, Frame) or event.opcode not in DATA_OPCODES:
+                super().process_event(event)
+            elif event.data and event.opcode is Opcode.BINARY:  # the API cuts no message in pieces
+                with contextlib.suppress(OSError):  # the porter is gone: `carry_up` sees that, too
+                    link.send(event.data)
+
+        def recv_events(self) -> None:
+            super().recv_events()
+            os.eventfd_write(ended, 1)
+
+    return ConnectionIntoLink
+
+
+def carry_up(link: socket.socket, api: ClientConnection, ended: int, ready: Path) -> bool:
+    """Carry frames to the API; return False once the porter's end is closed, True once the API's
     is."""
-    heard, closed = os.pipe()
-    ends = (link.fileno(), heard)
-    down = threading.Thread(target=_carry_down, args=(link, api, closed), daemon=True)
-    down.start()
+    is_ready = ready.exists()
     try:
         while True:
-            found, _, _ = select.select(ends, [], [])
-            if heard in found:
-                return True
+            found, _, _ = select.select((link, ended), [], [])
+            if ended in found:
+                os.eventfd_read(ended)
+                if api.state is not State.OPEN:  # else an earlier connection has ended late
+                    return True
+            if link not in found:
+                continue
             message = link.recv(MAX_FRAME)
             if not message:
                 return False
             api.send(message)
-            if not ready.exists():
+            if not is_ready:
                 ready.touch()
+                is_ready = True
     except (WebSocketException, TimeoutError):
         return True
-    finally:
-        api.close()
-        down.join()
-        os.close(heard)
-        os.close(closed)
-
-
-def _carry_down(link: socket.socket, api: ClientConnection, closed: int) -> None:
-    with contextlib.suppress(WebSocketException, OSError):
-        for message in api:
-            if isinstance(message, bytes) and message:
-                link.send(message)
-    os.write(closed, b"c")
 
 
 def say(text: str) -> None:
