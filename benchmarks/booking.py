@@ -24,7 +24,7 @@ from api.leases.schemas import Block
 from api.web.credentials import issue_token
 from api.web.identity import Person
 from benchmarks.ratios import percentile
-from benchmarks.service import Served, serving
+from benchmarks.service import ServedApi, serving
 from core.base.clock import utc_now
 from core.base.errors import HourTaken
 from core.base.ids import IdKind, new_id
@@ -196,7 +196,7 @@ def _ask_in_turn(
 class Client:
     """Connection of one person to the API."""
 
-    def __init__(self, served: Served, token: str) -> None:
+    def __init__(self, served: ServedApi, token: str) -> None:
         self._token = token
         self._connection = http.client.HTTPConnection(served.url_host, served.port, timeout=60)
         self._connection.connect()

@@ -46,7 +46,7 @@ KEYS = ("loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "tps", "data_t
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedApi:
     """An API on a new database, with one fake node that keeps a job."""
 
     url_host: str
@@ -59,7 +59,7 @@ class Served:
     database_url: str
 
 
-def submissions(served: Served, seconds: float) -> tuple[float, float]:
+def submissions(served: ServedApi, seconds: float) -> tuple[float, float]:
     """Return accepted submissions per second, and the 99th percentile of the answer time in ms."""
     with ThreadPoolExecutor(CLIENTS) as pool:
         parts = pool.map(partial(_submit_for, served, seconds), served.client_tokens)
@@ -68,7 +68,7 @@ def submissions(served: Served, seconds: float) -> tuple[float, float]:
 
 
 def metric_points(
-    served: Served, seconds: float, attempt: dict[str, object], *, lines: int, first_rank: int
+    served: ServedApi, seconds: float, attempt: dict[str, object], *, lines: int, first_rank: int
 ) -> float:
     """Return the metric points stored per second, from CLIENTS clients, a rank each from
     `first_rank` on, that post so many lines of 8 keys at a time."""
@@ -84,7 +84,7 @@ def metric_points(
         return sum(counts) / seconds
 
 
-def long_chart(served: Served, attempt: dict[str, object]) -> float:
+def long_chart(served: ServedApi, attempt: dict[str, object]) -> float:
     """Return the median time, in ms, to read a series of 1,000,000 points reduced to 1,000."""
     rank = 1000
     with connection_to(served) as connection:
@@ -141,7 +141,7 @@ def _weigh(up: int, names: dict[int, str]) -> dict[str, float]:
 
 
 @contextmanager
-def serving(kind: str) -> Iterator[Served]:
+def serving(kind: str) -> Iterator[ServedApi]:
     """Start the platform on `sqlite` or `postgresql`, with rate limits too high to matter."""
     with tempfile.TemporaryDirectory(prefix="ty-b-", dir="/tmp") as name:
         folder = Path(name)
@@ -154,7 +154,7 @@ def serving(kind: str) -> Iterator[Served]:
 
 
 @contextmanager
-def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
+def _served_on(database_url: str, folder: Path) -> Iterator[ServedApi]:
     database = Database(database_url)
     upgrade(database)
     data = DataDirectory(folder)
@@ -177,9 +177,9 @@ def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
         database.close()
 
 
-def _prepared(database: Database, data: DataDirectory, port: int, database_url: str) -> Served:
+def _prepared(database: Database, data: DataDirectory, port: int, database_url: str) -> ServedApi:
     """Create an administrator, the clients' users, and a node that is enrolled and has reported."""
-    served = Served("127.0.0.1", port, "", (), "", database_url)
+    served = ServedApi("127.0.0.1", port, "", (), "", database_url)
     link = data.first_start.read_text()
     enrol = _enrolment(database, "bench")
     inventory = {
@@ -199,7 +199,7 @@ def _prepared(database: Database, data: DataDirectory, port: int, database_url: 
         token = str(node["node_token"])
         ask(connection, "POST", "/v1/node/heartbeat", token, heartbeat, 200)
     clients = add_people(database, "client", CLIENTS, Role.USER)
-    return Served("127.0.0.1", port, str(user["secret"]), clients, token, database_url)
+    return ServedApi("127.0.0.1", port, str(user["secret"]), clients, token, database_url)
 
 
 def add_people(database: Database, name: str, count: int, role: Role) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ def add_people(database: Database, name: str, count: int, role: Role) -> tuple[s
     return tuple(secrets_made)
 
 
-def running_attempt(served: Served) -> dict[str, object]:
+def running_attempt(served: ServedApi) -> dict[str, object]:
     """Submit a job for the fake node, wait until the scheduler starts it, return (job, epoch)."""
     with connection_to(served) as connection:
         nodes = ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
@@ -255,7 +255,7 @@ def running_attempt(served: Served) -> dict[str, object]:
     return {"job_id": job["id"], "epoch": 1}
 
 
-def drain(served: Served) -> None:
+def drain(served: ServedApi) -> None:
     """Drain every node: jobs submitted afterwards wait, and no training competes for the cores."""
     with connection_to(served) as connection:
         nodes = ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
@@ -265,7 +265,7 @@ def drain(served: Served) -> None:
             ask(connection, "POST", path, served.user_token, {"reason": "measured"}, 200)
 
 
-def _submit_for(served: Served, seconds: float, token: str) -> list[float]:
+def _submit_for(served: ServedApi, seconds: float, token: str) -> list[float]:
     latencies = []
     body = json.dumps(example_job()).encode()
     end = time.monotonic() + seconds
@@ -278,7 +278,7 @@ def _submit_for(served: Served, seconds: float, token: str) -> list[float]:
 
 
 def _post_metrics_for(
-    served: Served, seconds: float, attempt: dict[str, object], rank: int, lines_a_batch: int
+    served: ServedApi, seconds: float, attempt: dict[str, object], rank: int, lines_a_batch: int
 ) -> int:
     first, stored = 0, 0
     values = dict.fromkeys(KEYS, 1.25)
@@ -313,7 +313,7 @@ def _enrolment(database: Database, name: str) -> str:
 
 
 @contextmanager
-def connection_to(served: Served) -> Iterator[http.client.HTTPConnection]:
+def connection_to(served: ServedApi) -> Iterator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection(served.url_host, served.port, timeout=60)
     try:
         yield connection

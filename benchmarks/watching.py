@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks import service
 from benchmarks.ratios import percentile
-from benchmarks.service import Served, add_people, ask, connection_to, example_job
+from benchmarks.service import ServedApi, add_people, ask, connection_to, example_job
 from core.database.database import Database
 from core.tables.kinds import Role
 
@@ -22,7 +22,7 @@ SETTLES_S = 6.0  # until this machine's own node is ready, so that it can be dra
 
 
 @dataclass
-class Watched:
+class WatchedStreams:
     """Openings and lags that the viewers have seen."""
 
     begun_at: float = field(default_factory=time.monotonic)
@@ -58,9 +58,9 @@ def rows(*, streams: int, seconds: float) -> list[tuple[str, str, str]]:
 
 
 async def _watch(
-    served: Served, jobs: Sequence[str], tokens: Sequence[str], seconds: float
-) -> tuple[Watched, float]:
-    seen = Watched()
+    served: ServedApi, jobs: Sequence[str], tokens: Sequence[str], seconds: float
+) -> tuple[WatchedStreams, float]:
+    seen = WatchedStreams()
     viewers = [
         asyncio.create_task(_follow(served, job, tokens[number % len(tokens)], seen))
         for number, job in enumerate(jobs)
@@ -81,7 +81,7 @@ async def _watch(
     return seen, 100 * used
 
 
-async def _follow(served: Served, job: str, token: str, seen: Watched) -> None:
+async def _follow(served: ServedApi, job: str, token: str, seen: WatchedStreams) -> None:
     reader, writer = await asyncio.open_connection(served.url_host, served.port, limit=1 << 22)
     try:
         writer.write(
@@ -105,7 +105,7 @@ async def _follow(served: Served, job: str, token: str, seen: Watched) -> None:
         writer.close()
 
 
-def _report(served: Served, attempt: dict[str, object], ended: threading.Event) -> None:
+def _report(served: ServedApi, attempt: dict[str, object], ended: threading.Event) -> None:
     """Send a line with its moment, three times a second."""
     number = 0
     with connection_to(served) as connection:
@@ -116,7 +116,7 @@ def _report(served: Served, attempt: dict[str, object], ended: threading.Event) 
             number += 1
 
 
-def _submitted(served: Served, count: int) -> list[str]:
+def _submitted(served: ServedApi, count: int) -> list[str]:
     with connection_to(served) as connection:
         return [
             str(ask(connection, "POST", "/v1/jobs", served.user_token, example_job(), 201)["id"])
@@ -124,7 +124,7 @@ def _submitted(served: Served, count: int) -> list[str]:
         ]
 
 
-def _staff(served: Served, count: int) -> Sequence[str]:
+def _staff(served: ServedApi, count: int) -> Sequence[str]:
     """Add staff, who may watch the jobs of all; return their tokens."""
     with closing(Database(served.database_url)) as database:
         return add_people(database, "staff", count, Role.STAFF)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.wire.workspace_tree import Blob
-from worker.workspaces.packing import Draft, Known, draft, empty_folder
+from worker.workspaces.packing import Draft, LastLook, draft, empty_folder
 from worker.workspaces.restoring import restore
 from worker.workspaces.scanning import look_at
 
@@ -29,9 +29,9 @@ def main() -> int:
         base = Path(name)
         root, aside = base / "workspace", base / "aside"
         make_files(root)
-        first, first_s = timed(lambda: taken(root, Known(), aside))
+        first, first_s = timed(lambda: taken(root, LastLook(), aside))
         store = {sha256: path.read_bytes() for sha256, path in first.files.items()}
-        known = Known(first.tree, first.stats)
+        known = LastLook(first.tree, first.stats)
         again, again_s = timed(lambda: taken(root, known, aside))
         assert not again.files
         (root / "000" / "000").write_bytes(os.urandom(FILE_BYTES))
@@ -68,7 +68,7 @@ def make_files(root: Path) -> None:
             os.utime(path, (old, old))
 
 
-def taken(root: Path, known: Known, aside: Path) -> Draft:
+def taken(root: Path, known: LastLook, aside: Path) -> Draft:
     """Return a snapshot, as a node's worker drafts it."""
     return draft(root, look_at(root, max_entries=100_000), known, empty_folder(aside))
 

@@ -97,7 +97,7 @@ class Scheduler:
         self.timekeeper = Timekeeper(self.database)
 
 
-class Overtaken(Exception):
+class StaleSnapshot(Exception):
     """The world has moved on since it was read; the transaction is rolled back."""
 
 
@@ -406,7 +406,7 @@ def grant(
                 walk_ins.lock_owner(session, row.user_id)
             lock(session, row)  # before the nodes: everywhere the same order
             if row.epoch != job.epoch or row.state is not JobState.QUEUED:
-                raise Overtaken
+                raise StaleSnapshot
             if isinstance(placement, LeadIn):
                 places = lead_in(session, job, placement.lease, now)
             elif isinstance(placement, InLease):
@@ -419,8 +419,8 @@ def grant(
             keep_apart(job, places, meeting_point)
             with tracing.span("place", parent=row.traceparent, job=row.id, epoch=row.epoch + 1):
                 if not assign(session, row, places, now=now, actor=ACTOR, rendezvous=meeting_point):
-                    raise Overtaken
-    except (Overtaken, HourTaken) as error:
+                    raise StaleSnapshot
+    except (StaleSnapshot, HourTaken) as error:
         log.info("placement_overtaken", job=job.id, why=str(error))
         return []
     except (walk_ins.WalkInRefused, NeighboursRefused) as error:
@@ -461,7 +461,7 @@ def preempt(scheduler: Scheduler, job: WaitingJob, clearing: Clearing, world: Sn
             walk_ins.lock_owner(session, row.user_id)
             lock(session, row)
             if row.epoch != job.epoch or row.state is not JobState.QUEUED:
-                raise Overtaken
+                raise StaleSnapshot
             nodes = [session.get_one(Node, node.id) for node in clearing.nodes]
             grace_s = scheduler.policy.grid.grace_s
             end = walk_in_end(now, job.wall_left_s, grace_s)
@@ -480,8 +480,8 @@ def preempt(scheduler: Scheduler, job: WaitingJob, clearing: Clearing, world: Sn
                 if victim.epoch != victims[job_id].epoch or not ask_to_stop(
                     session, victim, Outcome.PREEMPTED, now=now, message=message, actor=ACTOR
                 ):
-                    raise Overtaken
-    except Overtaken:
+                    raise StaleSnapshot
+    except StaleSnapshot:
         log.info("preemption_overtaken", job=job.id)
         return False
     except walk_ins.WalkInRefused as error:
@@ -505,7 +505,7 @@ def places_in(session: Session, placement: InLease) -> list[NodeAssignment]:
         lease = session.get_one(Lease, seen.id, with_for_update=True)
         taken = taken_slots(session, seen.node_id, lent_in=lease.id)
         if lease.state is not LeaseState.ACTIVE or not taken.isdisjoint(slots):
-            raise Overtaken
+            raise StaleSnapshot
         places.append(NodeAssignment(nodes[seen.node_id], lease, slots))
     return places
 
@@ -549,7 +549,7 @@ def lead_in(
     nodes = locked_nodes(session, [seen.node_id])
     booked = session.get_one(Lease, seen.id, with_for_update=True)
     if booked.state is not LeaseState.BOOKED or booked.hold_start != seen.hold_start:
-        raise Overtaken
+        raise StaleSnapshot
     message = (
         f"Minutes before your lease at {clock(booked.hold_start, now)}, at no charge: your "
         "workbench starts in them, and can be entered when the lease begins."
@@ -579,7 +579,7 @@ def lead_in(
         began_at=now,
     )
     if not begun:
-        raise Overtaken
+        raise StaleSnapshot
     slots = own_slots(session, before, range(job.ranks))
     return [NodeAssignment(nodes[seen.node_id], before, slots)]
 
@@ -634,7 +634,7 @@ def own_slots(session: Session, lease: Lease, wanted: Sequence[int]) -> tuple[in
     fewer."""
     found = sorted(node_slots.lease_slots(session, lease))[: len(wanted)]
     if len(found) < len(wanted):
-        raise Overtaken
+        raise StaleSnapshot
     return tuple(found)
 
 
@@ -643,7 +643,7 @@ def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:
     leases.lock_nodes(session, node_ids)
     nodes = {node_id: session.get_one(Node, node_id) for node_id in node_ids}
     if any(node.state is not NodeState.READY for node in nodes.values()):
-        raise Overtaken
+        raise StaleSnapshot
     return nodes
 
 

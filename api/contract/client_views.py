@@ -38,7 +38,7 @@ NAMES = {  # where the name of the schema without "View" says too little, or sta
     "AuditView": "AuditEntry",
     "ChoicesView": "NoticeChoices",
     "ClientView": "ClientRelease",
-    "Comparison": "Compared",
+    "Comparison": "CurveComparison",
     "HolderView": "StorageHolder",
     "LayoutView": "JobLayout",
     "PlanView": "PlanAnswer",

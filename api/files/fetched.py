@@ -18,7 +18,7 @@ from api.files.dataset_files import EXTENSIONS
 from api.files.datasets import insert_dataset, joint_report, keep_listing, refuse_taken, view
 from api.files.models import insert_model, model_view, supersede
 from api.files.promotion import check_stored, keep_stored
-from api.files.schemas import DatasetView, ModelView, NewFetched
+from api.files.schemas import DatasetView, ModelView, NewFetchedFiles
 from api.files.storage_use import require_room
 from api.files.store import Store, StoreEntry
 from api.files.table_check import tables_report
@@ -54,7 +54,7 @@ class HubRecord(BaseModel):
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedFiles:
     """Files that a job has fetched, by their paths in the repository."""
 
     job: str
@@ -73,7 +73,7 @@ def take_model(
     _: Bells,
     process: Process,
     person: Person,
-    asked: NewFetched,
+    asked: NewFetchedFiles,
     sent: KeyedRequest,
 ) -> ModelView:
     """Insert a model made of fetched files, once for each key.
@@ -102,12 +102,12 @@ def take_model(
 class CheckedDataset:
     """Files of a dataset that have passed their check."""
 
-    fetched: Fetched
+    fetched: FetchedFiles
     format: str
     report: Document
 
 
-def check_dataset(process: Process, person: Person, asked: NewFetched) -> CheckedDataset:
+def check_dataset(process: Process, person: Person, asked: NewFetchedFiles) -> CheckedDataset:
     """Check fetched files as a dataset, before the transaction that inserts it.
 
     Raises NotFound, BadRequest or InvalidRequest, which name the file.
@@ -138,7 +138,7 @@ def take_dataset(
     _: Bells,
     process: Process,
     person: Person,
-    asked: NewFetched,
+    asked: NewFetchedFiles,
     checked: CheckedDataset,
     sent: KeyedRequest,
 ) -> DatasetView:
@@ -227,7 +227,7 @@ def _text_report(path: Path, *, is_jsonl: bool, most: int) -> tuple[Document, in
 
 def fetched_files(
     session: Session, store: Store, person: Person, job_id: str, *, kind: str
-) -> Fetched:
+) -> FetchedFiles:
     """Return what a job's last attempt with a record has fetched.
 
     Raises NotFound for a job that is not the person's, BadRequest if it has fetched nothing of this
@@ -256,7 +256,7 @@ def fetched_files(
         path: FileRef(path=path, sha256=here[path].sha256, size=here[path].size)
         for path in sorted(set(record.files))
     }
-    return Fetched(job.id, newest.epoch, f"{record.repository}@{record.commit}", files)
+    return FetchedFiles(job.id, newest.epoch, f"{record.repository}@{record.commit}", files)
 
 
 def _read(store: Store, row: Artifact, job: Job) -> HubRecord:

@@ -20,7 +20,7 @@ from api.files.schemas import (
     DatasetRows,
     DatasetView,
     NewDataset,
-    NewFetched,
+    NewFetchedFiles,
 )
 from api.files.store import IncomingFile, Store
 from api.files.table_check import tables_report
@@ -118,7 +118,7 @@ def make_dataset(
 
 @router.post("/fetched", status_code=201, summary="Take a dataset that a job has fetched")
 def take_fetched_dataset(
-    body: NewFetched, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+    body: NewFetchedFiles, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
 ) -> DatasetView:
     """Make a dataset of the files that a job has fetched from the hub (`trainyard datasets fetch`).
 

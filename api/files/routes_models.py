@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.files import fetched, models, promotion
 from api.files.model_check import ModelCheck
-from api.files.schemas import ModelView, NewFetched, NewModel, NewPromotion
+from api.files.schemas import ModelView, NewFetchedFiles, NewModel, NewPromotion
 from api.files.store import Store
 from api.files.uploads import PIECE
 from api.web.auth import SignedIn
@@ -83,7 +83,7 @@ def promote_checkpoint(
 
 @router.post("/fetched", status_code=201, summary="Take a model that a job has fetched")
 def take_fetched_model(
-    body: NewFetched, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+    body: NewFetchedFiles, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
 ) -> ModelView:
     """Make a model of the files that a job has fetched from the hub (`trainyard models fetch`).
 

@@ -186,7 +186,7 @@ class ModelOrigin(View):
     """Repository and commit that it was fetched from: `owner/name@COMMIT`."""
 
 
-class NewFetched(Body):
+class NewFetchedFiles(Body):
     """A job that has fetched a model or a dataset from the hub."""
 
     job: str = Field(max_length=200)

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.leases.openings import Openings
-from api.leases.schemas import AvailabilityView, FreeHour, LengthsView, TakenView
+from api.leases.schemas import AvailabilityView, BusyNodeView, FreeHour, LengthsView
 from api.web.identity import Person
 from core.base.errors import BadRequest, NotFound
 from core.base.node_names import is_one_of
@@ -87,7 +87,7 @@ def availability(
         longest = max(max(lengths) for lengths in asked.values())
         judge.look_at(nodes, first, first + (hours + longest) * HOUR)
     unfit = slots_out_of_service(session, nodes)
-    taken: dict[datetime, list[TakenView]] = defaultdict(list)
+    taken: dict[datetime, list[BusyNodeView]] = defaultdict(list)
     left: dict[datetime, dict[str, int]] = defaultdict(dict)
     for node in nodes:
         lengths = asked[node.id]
@@ -100,22 +100,24 @@ def availability(
             # A whole node is leased with its slots that are out of service.
             room = num_free if sizes[node.id] is None else left[at][node.name]
             if node.state not in BOOKABLE:
-                taken[at].append(TakenView(node=node.name, why=node.state))
+                taken[at].append(BusyNodeView(node=node.name, why=node.state))
             elif needed > node.slots:
                 has = f"{node.name} has {gpus_text(node.slots)}, not {needed}."
-                taken[at].append(TakenView(node=node.name, why=ReasonCode.BAD_SIZE, message=has))
+                taken[at].append(BusyNodeView(node=node.name, why=ReasonCode.BAD_SIZE, message=has))
             elif room < needed and over:
-                taken[at].append(TakenView(node=node.name, why=over[0].why))
+                taken[at].append(BusyNodeView(node=node.name, why=over[0].why))
             elif room < needed:
                 sick = f"{gpus_text(unfit[node.id])} of {node.name} are out of service."
-                taken[at].append(TakenView(node=node.name, why=NodeState.QUARANTINED, message=sick))
+                taken[at].append(
+                    BusyNodeView(node=node.name, why=NodeState.QUARANTINED, message=sick)
+                )
             elif lengths and at + HOUR <= now:
-                taken[at].append(TakenView(node=node.name, why=OVER, message="It has passed."))
+                taken[at].append(BusyNodeView(node=node.name, why=OVER, message="It has passed."))
             elif lengths:
                 open_.append(at)
         refused = openings.refusals(judge, node, open_, lengths, num_slots=sizes[node.id])
         for at, broken in refused.items():
-            taken[at].append(TakenView(node=node.name, why=broken.code, message=broken.message))
+            taken[at].append(BusyNodeView(node=node.name, why=broken.code, message=broken.message))
     shown = []
     for at in starts:
         busy = {one.node for one in taken[at]}

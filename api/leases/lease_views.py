@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
-from api.leases.schemas import ChargeView, LeaseView, LeftView, NodeVerdict, ReasonView
+from api.leases.schemas import ChargeView, LeaseView, NodeVerdict, QuotaRemainderView, ReasonView
 from api.web.identity import Person
 from core.base.errors import NotFound
 from core.policy.bands import whole_hours
@@ -150,7 +150,7 @@ def node_verdict(node: Node, start: datetime, end: datetime, verdict: Verdict) -
         reasons=[_reason(reason) for reason in verdict.reasons],
         warnings=[_reason(warning) for warning in verdict.warnings],
         charge=ChargeView.model_validate(verdict.charge),
-        left=[LeftView.model_validate(left) for left in verdict.left],
+        left=[QuotaRemainderView.model_validate(left) for left in verdict.left],
         next_starts=list(verdict.next_starts),
         policy=verdict.policy_id,
         policy_version=verdict.policy_version,

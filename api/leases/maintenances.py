@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.leases.block_requests import nodes_named
 from api.leases.clock_times import moment_of, zone_of
-from api.leases.schemas import DisplacedView, MaintenanceView, NewMaintenance, OccurrenceView
+from api.leases.schemas import DisplacedLeaseView, MaintenanceView, NewMaintenance, OccurrenceView
 from api.web import audit
 from api.web.bells import Bells
 from api.web.identity import Person
@@ -191,9 +191,9 @@ def _occurrence(session: Session, slot: MaintenanceSlot, *, held: bool) -> Occur
     return OccurrenceView(node=name, start=slot.start, end=slot.end, held=held)
 
 
-def _displaced(session: Session, one: DisplacedLease, result: str) -> DisplacedView:
+def _displaced(session: Session, one: DisplacedLease, result: str) -> DisplacedLeaseView:
     lease = session.get_one(Lease, one.lease_id)
-    return DisplacedView(
+    return DisplacedLeaseView(
         lease=lease.id,
         user=session.get_one(User, lease.user_id).name,
         node=session.get_one(Node, one.slot.node_id).name,

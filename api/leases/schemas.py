@@ -138,7 +138,7 @@ class ReasonView(View):
     numbers: dict[str, int | float | str]
 
 
-class LeftView(View):
+class QuotaRemainderView(View):
     """Remainder of a quota."""
 
     quota: str
@@ -158,7 +158,7 @@ class NodeVerdict(View):
     reasons: list[ReasonView]
     warnings: list[ReasonView]
     charge: ChargeView
-    left: list[LeftView]
+    left: list[QuotaRemainderView]
     next_starts: list[Moment]
     """The nearest starts on this node at which a block of the same length would be accepted."""
     policy: str
@@ -182,7 +182,7 @@ class VerdictView(View):
     first."""
 
 
-class TakenView(View):
+class BusyNodeView(View):
     """A node that is not free in an hour."""
 
     node: str
@@ -200,7 +200,7 @@ class FreeHour(View):
     free: int
     nodes: list[str]
     """Names of the free nodes."""
-    taken: list[TakenView]
+    taken: list[BusyNodeView]
     free_gpus: dict[str, int] = Field(default={})
     """Map node -> number of GPUs, or CPU slots, that nobody holds in any part of the hour."""
 
@@ -322,7 +322,7 @@ class NewMaintenance(Body):
     plan: str | None = Field(default=None, max_length=64)
 
 
-class DisplacedView(View):
+class DisplacedLeaseView(View):
     """A lease that stands in the way of a maintenance, and its fate."""
 
     lease: str
@@ -356,7 +356,7 @@ class MaintenanceView(View):
     zone: str
     hours: int
     occurrences: list[OccurrenceView]
-    displaced: list[DisplacedView]
+    displaced: list[DisplacedLeaseView]
     plan: str
     """Hash of the displaced leases. Repeat the request with it to displace them."""
     created_at: Moment | None

@@ -17,7 +17,7 @@ from core.tables.kinds import LinkKind, TokenKind
 from core.tables.nodes import Node
 from core.tables.people import Token
 from core.transitions import enter, note
-from core.wire.messages import Enrolled, Enrolment
+from core.wire.messages import Enrolment, NewIdentity
 
 TOKEN_LIFETIME = timedelta(minutes=15)
 
@@ -44,7 +44,7 @@ def invite(
     return secret, link.expires_at
 
 
-def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
+def enrol(session: Session, request: Enrolment, *, now: datetime) -> NewIdentity:
     """Trade the token for an identity. A known node gets a new token, and its old one ends.
 
     Raises Unauthenticated if the token is unknown, used or expired, Conflict if the node of its
@@ -101,4 +101,4 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
     take_health(session, node, request.inventory, now=now)
     _, secret = issue_token(session, kind=TokenKind.NODE, name=node.name, now=now, node_id=node.id)
     audit.record(session, node.id, "node.enrol", node.id, now=now, name=node.name)
-    return Enrolled(node_id=node.id, name=node.name, node_token=secret)
+    return NewIdentity(node_id=node.id, name=node.name, node_token=secret)

@@ -34,7 +34,7 @@ from core.wire.messages import (
     ExitRecord,
     Heartbeat,
     HeldSandbox,
-    Observed,
+    ObservedAttempt,
 )
 from core.workspaces import writers
 from strategies.plan.hardware import Hardware
@@ -145,7 +145,7 @@ def _is_live(attempt: Attempt, part: AttemptPart) -> bool:
 
 
 def _parts_on(
-    session: Session, node: Node, seen: Sequence[Observed]
+    session: Session, node: Node, seen: Sequence[ObservedAttempt]
 ) -> Sequence[tuple[Job, Attempt, AttemptPart]]:
     """Lock the jobs of attempts that are live on the node or reported by it; return their parts."""
     here = {"node_id": node.id}
@@ -165,7 +165,7 @@ def _take_part(
     job: Job,
     attempt: Attempt,
     part: AttemptPart,
-    seen: Observed,
+    seen: ObservedAttempt,
     *,
     now: datetime,
     bells: Bells,
@@ -281,7 +281,7 @@ def _take_exit(
     job: Job,
     attempt: Attempt,
     part: AttemptPart,
-    seen: Observed,
+    seen: ObservedAttempt,
     *,
     now: datetime,
     bells: Bells,

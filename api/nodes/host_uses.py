@@ -17,7 +17,7 @@ from core.tables.base import Document
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.nodes import Node
 from core.transitions import note
-from core.wire.messages import HostUse, Observed
+from core.wire.messages import HostUse, ObservedAttempt
 
 TOLD = 8  # hosts that an event names
 
@@ -28,7 +28,7 @@ def take_hosts(
     job: Job,
     attempt: Attempt,
     part: AttemptPart,
-    seen: Observed,
+    seen: ObservedAttempt,
     *,
     now: datetime,
 ) -> bool:

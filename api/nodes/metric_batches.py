@@ -115,14 +115,14 @@ class LineRange(NamedTuple):
     end: int
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """Answer to a batch, and the block that it has filled."""
 
     ack: MetricsAck
     filled: LineRange | None = None
 
 
-Answer = Stored | ServiceError
+Answer = StoredBatch | ServiceError
 
 
 class MetricBatches(Groups[SentBatch, Answer]):
@@ -191,7 +191,7 @@ def append_together(session: Session, bells: Bells, sent: Sequence[SentBatch]) -
         position = ends.get(place, own.positions.get(place, 0))
         batch, rank = one.batch, one.message.rank
         if batch.first_line > position or batch.end <= position:
-            answers.append(Stored(MetricsAck(next_line=position)))  # a gap, or all are known
+            answers.append(StoredBatch(MetricsAck(next_line=position)))  # a gap, or all are known
             continue
         if batch.first_line < position:
             lines = one.message.lines[position - batch.first_line :]
@@ -203,7 +203,7 @@ def append_together(session: Session, bells: Bells, sent: Sequence[SentBatch]) -
         bells.jobs.add(fenced.job_id)
         filled = metric_store.filled_block(position, batch.end)
         block = filled and LineRange(fenced.job_id, fenced.attempt_id, rank, *filled)
-        answers.append(Stored(MetricsAck(next_line=batch.end), block))
+        answers.append(StoredBatch(MetricsAck(next_line=batch.end), block))
     metric_store.begin_streams(session, ends.keys() - own.positions.keys())
     metric_store.move_streams(session, ends)
     metric_store.insert_rows(session, rows)

@@ -40,7 +40,7 @@ from core.wire.messages import (
     FileRef,
     Gang,
     MixedFiles,
-    Observed,
+    ObservedAttempt,
     Order,
     Orders,
     Rendezvous,
@@ -85,7 +85,7 @@ LEASES_OF = (
 def orders_for(
     session: Session,
     node_id: str,
-    seen: Sequence[Observed],
+    seen: Sequence[ObservedAttempt],
     *,
     quota: Quota,
     now: datetime,
@@ -322,7 +322,9 @@ def _resume(session: Session, attempt: Attempt) -> Resume | None:
     return Resume(step=checkpoint.step, files=files)
 
 
-def _forgettable(session: Session, node_id: str, seen: Sequence[Observed]) -> list[AttemptRef]:
+def _forgettable(
+    session: Session, node_id: str, seen: Sequence[ObservedAttempt]
+) -> list[AttemptRef]:
     """Return exited attempts whose files are all kept, or that a newer attempt has superseded."""
     exited = [one for one in seen if one.phase is Phase.EXITED]
     if not exited:

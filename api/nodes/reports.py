@@ -24,12 +24,12 @@ from core.transitions import note
 from core.wire.messages import (
     ArtifactReport,
     CheckpointReport,
-    Enrolled,
     Enrolment,
     FileRef,
     Heartbeat,
     LogAck,
     LogBatch,
+    NewIdentity,
     Orders,
     own_name,
 )
@@ -38,13 +38,13 @@ from core.workspaces.quota import Quota
 RENAMED = "output_renamed"
 
 
-def enrol(session: Session, bells: Bells, message: Enrolment) -> Enrolled:
+def enrol(session: Session, bells: Bells, message: Enrolment) -> NewIdentity:
     """Trade a single-use token for the identity of a node."""
     bells.scheduler = True
     return enrolment.enrol(session, message, now=utc_now())
 
 
-class Taken(NamedTuple):
+class HeartbeatEffects(NamedTuple):
     """Consequences of a heartbeat that was taken in."""
 
     finished: Sequence[tuple[str, str]]
@@ -63,7 +63,7 @@ def beat(
     token_sha256: str,
     quota: Quota,
     now: datetime,
-) -> Taken:
+) -> HeartbeatEffects:
     """Take in the state of a node; return the orders for it."""
     finished = heartbeat.newly_kept(session, node.id, message)
     heartbeat.take_in(session, node, message, now=now, bells=bells)
@@ -73,7 +73,7 @@ def beat(
     orders = orders_for(session, node.id, message.attempts, quota=quota, now=now)
     is_settled = basis is not None and not orders.unread and basis.is_settled(message)
     mark = basis.mark(message, quota, until=good_until(now)) if basis and is_settled else ""
-    return Taken(finished, orders, mark)
+    return HeartbeatEffects(finished, orders, mark)
 
 
 def merge_curve(session: Session, _: Bells, job_id: str, attempt_id: str) -> None:

@@ -13,10 +13,10 @@ from core.base.clock import utc_now
 from core.wire.messages import (
     ArtifactReport,
     CheckpointReport,
-    Enrolled,
     Enrolment,
     LogAck,
     LogBatch,
+    NewIdentity,
 )
 from strategies.plan.trust.proof import Proof
 
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 
 
 @router.post("/enrol", status_code=201, dependencies=[Public], summary="Join")
-def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
+def enrol(message: Enrolment, process: ProcessDep) -> NewIdentity:
     """Trade a single-use token for the identity of a node."""
     return process.transact(reports.enrol, message)
 

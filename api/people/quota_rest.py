@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.leases.schemas import LeftView
+from api.leases.schemas import QuotaRemainderView
 from api.people.schemas_usage import QuotaView
 from core.leases.active_policies import active_policies
 from core.leases.situation import (
@@ -58,7 +58,7 @@ def quotas_of(session: Session, user_id: str, now: datetime) -> list[QuotaView]:
                 version=policy.version,
                 nodes=[ref.name for ref in refs],
                 window_end=window.end if window else None,
-                left=[LeftView.model_validate(one) for one in left],
+                left=[QuotaRemainderView.model_validate(one) for one in left],
             )
         )
     return views

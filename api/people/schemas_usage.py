@@ -4,7 +4,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Literal
 
-from api.leases.schemas import LeftView
+from api.leases.schemas import QuotaRemainderView
 from api.web.schemas import Moment, View
 from core.leases.periods import Per
 
@@ -53,7 +53,7 @@ class QuotaView(View):
     nodes: list[str]
     window_end: Moment | None
     """Closing time of the policy's window; null if it has none."""
-    left: list[LeftView]
+    left: list[QuotaRemainderView]
 
 
 class QuotasView(View):

@@ -4,7 +4,7 @@ from api.web.schemas import Moment, View
 from core.states import JobState
 from strategies.plan.catalog import ResultClass
 from strategies.plan.trust.certificate import Difference, Verdict
-from strategies.plan.trust.scaling import Measured, StudyKind
+from strategies.plan.trust.scaling import MeasuredJob, StudyKind
 
 
 class ComparisonView(View):
@@ -53,5 +53,5 @@ class StudyReport(StudyView):
 
     summary: str
     """The findings in one or two sentences."""
-    points: list[Measured]
+    points: list[MeasuredJob]
     """Measurements, in the order of the jobs."""

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.jobs.spec_body import SpecBody, body_of
 from api.templates import starting, templates
-from api.templates.schemas import FilledView, NewStart, StartView, TemplateView
+from api.templates.schemas import FilledTemplateView, NewStart, StartView, TemplateView
 from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, keyed
 from api.web.process import ProcessDep
@@ -71,10 +71,10 @@ def delete_template(template_id: PlainText, person: SignedIn, process: ProcessDe
 @router.post("/{template_id}/fill", summary="Fill a template")
 def fill_template(
     template_id: PlainText, body: NewStart, person: SignedIn, process: ProcessDep
-) -> FilledView:
+) -> FilledTemplateView:
     """Return the spec that a start would submit, to plan it. Nothing is submitted."""
     with process.read() as session:
-        return FilledView(spec=starting.fill(session, template_id, person, body).spec)
+        return FilledTemplateView(spec=starting.fill(session, template_id, person, body).spec)
 
 
 @router.post("/{template_id}/start", status_code=201, summary="Start from a template")

@@ -64,7 +64,7 @@ class StartView(View):
     """Id of the agenda; null for a job."""
 
 
-class FilledView(View):
+class FilledTemplateView(View):
     """A template's spec with values filled in; nothing is submitted."""
 
     spec: dict[str, Any]

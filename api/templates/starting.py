@@ -35,7 +35,7 @@ from core.tables.templates import Template, TemplateStart
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledTemplate:
     """A template with a person's values."""
 
     row: Template
@@ -43,7 +43,7 @@ class Filled:
     spec: dict[str, Any]
 
 
-def fill(session: Session, template_id: str, person: Person, asked: NewStart) -> Filled:
+def fill(session: Session, template_id: str, person: Person, asked: NewStart) -> FilledTemplate:
     """Return a template with a person's values and lease.
 
     Raises NotFound; InvalidRequest with every field that is locked or has a value that is not
@@ -66,7 +66,7 @@ def fill(session: Session, template_id: str, person: Person, asked: NewStart) ->
         )
     if asked.lease is not None and template.kind is not TemplateKind.AGENDA:
         spec["lease"] = asked.lease
-    return Filled(row, template, spec)
+    return FilledTemplate(row, template, spec)
 
 
 def start(
@@ -103,7 +103,7 @@ def start(
 def _start_agenda(
     process: Process,
     person: Person,
-    found: Filled,
+    found: FilledTemplate,
     text: SpecText,
     asked: NewStart,
     sent: KeyedRequest,
@@ -142,7 +142,9 @@ def _start_agenda(
     return process.transact(work)
 
 
-def _hand_on(session: Session, _: Bells, person: Person, found: Filled, *, now: datetime) -> None:
+def _hand_on(
+    session: Session, _: Bells, person: Person, found: FilledTemplate, *, now: datetime
+) -> None:
     """Give a person the code of a template that they may read; its bytes stay as they are."""
     for script in scripts_in(found.spec):
         code = str(script.get("code"))

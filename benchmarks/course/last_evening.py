@@ -29,7 +29,7 @@ LOOK_EVERY_S, QUIET_S, GIVEN_UP_S = 0.02, 2.0, 30.0
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldBlock:
     """A block that a student has booked beforehand."""
 
     person: Person
@@ -107,7 +107,7 @@ TOLD = "offer until its page knows"
 class _Wisher:
     """Person who waits for blocks that others have, and takes the block that is offered."""
 
-    def __init__(self, page: CalendarPage, held: Sequence[Held]) -> None:
+    def __init__(self, page: CalendarPage, held: Sequence[HeldBlock]) -> None:
         self._page, self._held = page, held
         self.num_accepted = 0
 
@@ -149,9 +149,9 @@ class _Wisher:
         return self._page.browser.chance
 
 
-async def _book_all(storm: Storm, plan: Plan, bookers: Sequence[Person]) -> list[Held]:
+async def _book_all(storm: Storm, plan: Plan, bookers: Sequence[Person]) -> list[HeldBlock]:
     """Let each person book one block in turn, the soonest that is left; return the bookings."""
-    held: list[Held] = []
+    held: list[HeldBlock] = []
     blocks = {pool: list(found) for pool, found in plan.blocks.items()}
     for number, person in enumerate(bookers):
         browser: Browser = storm.browser(person)
@@ -161,7 +161,7 @@ async def _book_all(storm: Storm, plan: Plan, bookers: Sequence[Person]) -> list
             body = asked(block, HOURS[pool])
             answer = await browser.click("booking, calm", "POST", "/v1/leases", body, once=True)
             if answer.status == 201:
-                held.append(Held(person, pool, block, answer.json()["id"]))
+                held.append(HeldBlock(person, pool, block, answer.json()["id"]))
                 break
         await browser.close()
     storm.browsers.clear()
@@ -174,11 +174,11 @@ async def _later(seconds: float, work: Awaitable[None]) -> None:
     await work
 
 
-async def _give_back(page: CalendarPage, held: Held) -> None:
+async def _give_back(page: CalendarPage, held: HeldBlock) -> None:
     await page.act("giving back", "POST", f"/v1/leases/{held.lease}/release")
 
 
-async def _swap(page: CalendarPage, held: Held, plan: Plan) -> None:
+async def _swap(page: CalendarPage, held: HeldBlock, plan: Plan) -> None:
     block = plan.choose(held.pool, page, page.browser.chance)
     if block is not None:
         body = asked(block, HOURS[held.pool])

@@ -326,7 +326,7 @@ class AuditEntry(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken(View):
+class BusyNode(View):
     """A node that is not free in an hour."""
 
     node: str
@@ -345,7 +345,7 @@ class FreeHour(View):
     free: int
     nodes: tuple[str, ...]
     """Names of the free nodes."""
-    taken: tuple[Taken, ...]
+    taken: tuple[BusyNode, ...]
     free_gpus: dict[str, int] = field(default_factory=dict)
     """Map node -> number of GPUs, or CPU slots, that nobody holds in any part of the hour."""
 
@@ -408,7 +408,7 @@ class Charge(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left(View):
+class QuotaRemainder(View):
     """Remainder of a quota."""
 
     quota: str
@@ -440,7 +440,7 @@ class NodeVerdict(View):
     reasons: tuple[Reason, ...]
     warnings: tuple[Reason, ...]
     charge: Charge
-    left: tuple[Left, ...]
+    left: tuple[QuotaRemainder, ...]
     next_starts: tuple[datetime, ...]
     """The nearest starts on this node at which a block of the same length would be accepted."""
     policy: str
@@ -803,24 +803,6 @@ class CodeLine(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared(View):
-    """Result of comparing two curves by the rule.
-
-    `exempt`: one of them promises nothing, so there is no verdict.
-    """
-
-    verdict: str
-    result_class: str
-    """Weaker of the two promises."""
-    steps: int
-    """Number of steps compared."""
-    loss: Difference
-    grad_norm: Difference | None
-    """Difference of the gradient norms; None: float16 skipped each of these steps in one of the
-    runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Comparison(View):
     """The curves of two jobs over the steps that both have."""
 
@@ -983,6 +965,24 @@ class CourseTexts(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CurveComparison(View):
+    """Result of comparing two curves by the rule.
+
+    `exempt`: one of them promises nothing, so there is no verdict.
+    """
+
+    verdict: str
+    result_class: str
+    """Weaker of the two promises."""
+    steps: int
+    """Number of steps compared."""
+    loss: Difference
+    grad_norm: Difference | None
+    """Difference of the gradient norms; None: float16 skipped each of these steps in one of the
+    runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetFile(View):
     """One file of a dataset."""
 
@@ -1079,7 +1079,7 @@ class DatasetRows(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Displaced(View):
+class DisplacedLease(View):
     """A lease that stands in the way of a maintenance, and its fate."""
 
     lease: str
@@ -1159,7 +1159,7 @@ class Feed(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filled(View):
+class FilledTemplate(View):
     """A template's spec with values filled in; nothing is submitted."""
 
     spec: dict[str, Any]
@@ -1617,7 +1617,7 @@ class Maintenance(View):
     zone: str
     hours: int
     occurrences: tuple[Occurrence, ...]
-    displaced: tuple[Displaced, ...]
+    displaced: tuple[DisplacedLease, ...]
     plan: str
     """Hash of the displaced leases. Repeat the request with it to displace them."""
     created_at: datetime | None
@@ -1654,7 +1654,7 @@ class Me(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(View):
+class MeasuredJob(View):
     """One job of a study in numbers; None if a number is not known, or never will be."""
 
     label: str
@@ -1684,7 +1684,7 @@ class Measured(View):
     """Exposed communication over forward and backward time, on rank 0."""
     judgement: str | None
     """Bottleneck, judged by that ratio."""
-    curve: Compared | None
+    curve: CurveComparison | None
     """Comparison with the first job of the study; None in weak studies, whose batches differ."""
     missing: str | None
     """Reason why there are no times."""
@@ -2170,7 +2170,7 @@ class Quota(View):
     nodes: tuple[str, ...]
     window_end: datetime | None
     """Closing time of the policy's window; null if it has none."""
-    left: tuple[Left, ...]
+    left: tuple[QuotaRemainder, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -2407,7 +2407,7 @@ class StudyReport(View):
     created_at: datetime
     summary: str
     """The findings in one or two sentences."""
-    points: tuple[Measured, ...]
+    points: tuple[MeasuredJob, ...]
     """Measurements, in the order of the jobs."""
 
 

@@ -36,14 +36,16 @@ HELD_BY = (
 )
 
 
-class Linked(NamedTuple):
+class LinkedSlot(NamedTuple):
     """A slot, and the group of slots that it is linked with; None if it is linked with none."""
 
     slot: int
     group: int | None = None
 
 
-def choose(free: Iterable[Linked], taken: Iterable[Linked], num_slots: int) -> tuple[int, ...]:
+def choose(
+    free: Iterable[LinkedSlot], taken: Iterable[LinkedSlot], num_slots: int
+) -> tuple[int, ...]:
     """Return the slots, of those that are free, for a lease of `num_slots`. Pure.
 
     Whole free groups that fit into it come first. The rest of it joins groups that others have a
@@ -174,8 +176,8 @@ def _choice(
     return choose(_linked(ready), _linked(taken), lease.num_slots)
 
 
-def _linked(rows: Iterable[NodeSlot]) -> list[Linked]:
-    return [Linked(row.slot, row.link_group) for row in rows]
+def _linked(rows: Iterable[NodeSlot]) -> list[LinkedSlot]:
+    return [LinkedSlot(row.slot, row.link_group) for row in rows]
 
 
 def pass_on(session: Session, lease: Lease, to: Lease) -> None:

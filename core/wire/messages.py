@@ -175,7 +175,7 @@ class Enrolment(Message):
     inventory: Inventory
 
 
-class Enrolled(Message):
+class NewIdentity(Message):
     """The node's identity. The token is shown this once."""
 
     node_id: str
@@ -244,7 +244,7 @@ class HeldSandbox(Message):
     """Seconds to its end, counted from the send of this message."""
 
 
-class Observed(Message):
+class ObservedAttempt(Message):
     """An attempt whose run directory is on this node."""
 
     job_id: str
@@ -275,7 +275,7 @@ class Heartbeat(Message):
     boot_id: str
     inventory: Inventory
     telemetry: Telemetry
-    attempts: list[Observed]
+    attempts: list[ObservedAttempt]
     clean: bool
     """True if no process of a finished attempt is left on this node."""
     dirty_slots: list[Annotated[int, Field(ge=0, le=1023)]] = Field(default=[], max_length=1024)

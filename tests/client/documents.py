@@ -225,7 +225,7 @@ HOURS = {
     "useful_hours": 4.0,
 }
 USAGE = answer("UsageView", rows=[HOURS], total=[HOURS])
-LEFT = answer("LeftView", quota="main", alternative="two-short", text="one 3-hour block")
+LEFT = answer("QuotaRemainderView", quota="main", alternative="two-short", text="one 3-hour block")
 QUOTAS = answer("QuotasView", quotas=[{"policy": "course", "version": 3, "left": [LEFT]}])
 TOKEN = answer("TokenView", name="laptop", scopes=["jobs"])
 SESSION = answer("SessionView", id="token_01k9sessionghjkmnpqrstvwxy", is_this_one=True)
@@ -235,7 +235,7 @@ OFFER = answer("OfferView", state="open", expires_at="2026-11-21T12:10:00+00:00"
 WAIT = answer(
     "WaitView", hours=2, state="offered", reason="Waiting for the answer to an offer.", offer=OFFER
 )
-DISPLACED = answer("DisplacedView", act="move", to_node="other")
+DISPLACED = answer("DisplacedLeaseView", act="move", to_node="other")
 OCCURRENCE = answer("OccurrenceView", held=True)
 MAINTENANCE = answer(
     "MaintenanceView",

@@ -11,7 +11,7 @@ from core.base.errors import HourTaken
 from core.database.database import Database
 from core.jobs import attempts
 from core.leases import leases, node_slots
-from core.leases.node_slots import Linked, choose
+from core.leases.node_slots import LinkedSlot, choose
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind, SlotState
 from core.tables.leases import Lease
@@ -21,7 +21,7 @@ from tests.core.holds import SLOTS_WRONG
 from tests.core.people import NOW, add_job, add_node, add_user
 from tests.core.yard import HOUR, Yard
 
-PAIRS = [Linked(slot, slot // 2) for slot in range(8)]
+PAIRS = [LinkedSlot(slot, slot // 2) for slot in range(8)]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_pair_gets_a_whole_pair_and_a_single_slot_joins_a_broken_one() -> None
     assert choose(PAIRS[1:], PAIRS[:1], 1) == (1,)
     assert choose(PAIRS[1:], PAIRS[:1], 3) == (1, 2, 3)
     assert choose([PAIRS[1], PAIRS[2], PAIRS[5]], [PAIRS[0], PAIRS[3], PAIRS[4]], 2) == (1, 2)
-    assert choose([Linked(3), Linked(1)], [], 1) == (1,)
+    assert choose([LinkedSlot(3), LinkedSlot(1)], [], 1) == (1,)
 
 
 def test_under_mixed_load_most_pairs_are_linked_ones() -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from core.base.reasons import ReasonCode
 from core.database.database import Database
 from core.leases import node_slots
-from core.leases.node_slots import Linked, choose
+from core.leases.node_slots import LinkedSlot, choose
 from core.leases.situation import Judge
 from core.policy.document import load
 from core.policy.evaluate import first_refusal
@@ -228,8 +228,8 @@ def test_what_is_booked_has_its_slots_at_its_start_if_all_others_end_clean(
     random: Random,
 ) -> None:
     held = accepted(wishes, extensions, unfit=unfit)
-    free = {Linked(slot, slot // linked if linked else None) for slot in range(8 - unfit)}
-    running: list[tuple[datetime, set[Linked]]] = []
+    free = {LinkedSlot(slot, slot // linked if linked else None) for slot in range(8 - unfit)}
+    running: list[tuple[datetime, set[LinkedSlot]]] = []
     random.shuffle(held)  # those that begin at one moment begin in any order
     for lease in sorted(held, key=lambda one: one.start):
         over = [slots for end, slots in running if end <= lease.start]

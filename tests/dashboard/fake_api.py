@@ -43,7 +43,7 @@ from strategies.plan.run_directory import Result
 from strategies.plan.seats import seats
 from strategies.plan.spec import Precision, Strategy
 from strategies.plan.trust.certificate import Certificate, Comparison, Difference, Verdict
-from strategies.plan.trust.scaling import Measured, StudyKind
+from strategies.plan.trust.scaling import MeasuredJob, StudyKind
 from tests.answers import answer
 
 NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)
@@ -274,7 +274,7 @@ def study_report(**changes: Any) -> StudyReport:
     return view(StudyReport, fields, changes)
 
 
-def measured(**changes: Any) -> Measured:
+def measured(**changes: Any) -> MeasuredJob:
     """What the first job of a study measured, some fields changed."""
     fields: dict[str, Any] = {
         "label": "1 rank",
@@ -290,7 +290,7 @@ def measured(**changes: Any) -> Measured:
         "communication": 0.0,
         "judgement": "Computing is the bottleneck: communication costs hardly anything.",
     }
-    return view(Measured, fields, changes)
+    return view(MeasuredJob, fields, changes)
 
 
 PREFLIGHT = view(

@@ -16,7 +16,6 @@ from core.wire.messages import (
     ArtifactReport,
     AttemptRef,
     CheckpointReport,
-    Enrolled,
     Enrolment,
     ExitRecord,
     FileRef,
@@ -28,7 +27,8 @@ from core.wire.messages import (
     MetricsBatch,
     MissingFiles,
     MissingQuery,
-    Observed,
+    NewIdentity,
+    ObservedAttempt,
     Order,
     Orders,
     PackagesAhead,
@@ -115,7 +115,7 @@ class FakeApi:
     def last(self) -> Heartbeat | None:
         return self.heartbeats[-1] if self.heartbeats else None
 
-    def observed(self, key: Key) -> Observed | None:
+    def observed(self, key: Key) -> ObservedAttempt | None:
         """What the node last said of an attempt."""
         last = self.last()
         if last is None:
@@ -174,7 +174,7 @@ class FakeApi:
             if enrolment.token != ENROL_TOKEN or self.enrolments:
                 return 401, b'{"code": "unauthenticated", "detail": "unknown token"}'
             self.enrolments.append(enrolment)
-            enrolled = Enrolled(node_id="node_1", name="n1", node_token=TOKEN)
+            enrolled = NewIdentity(node_id="node_1", name="n1", node_token=TOKEN)
             return 200, enrolled.model_dump_json().encode()
         if path == "/v1/node/heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(body))

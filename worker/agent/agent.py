@@ -22,7 +22,7 @@ from core.states import Outcome, Phase
 from core.wire.messages import (
     Heartbeat,
     HeldSandbox,
-    Observed,
+    ObservedAttempt,
     Orders,
 )
 from strategies.plan.run_directory import Result
@@ -162,7 +162,7 @@ class Agent:
         patient = time.monotonic() - known.spawned_at < SPAWN_PATIENCE_S
         return patient and start is not None and self.actor.spawners.is_running(start.launcher)
 
-    def describe(self, seen: AttemptFolder) -> Observed:
+    def describe(self, seen: AttemptFolder) -> ObservedAttempt:
         """Return the report to the API about an attempt."""
         attempt, known = self.folder.attempt(seen.key), self.actor.memory[seen.key]
         if known.certificate is None:
@@ -188,7 +188,7 @@ class Agent:
             phase, message = Phase.PREPARING, "Waiting for the launcher."
             if known.preparation is not None and not seen.prepared:
                 message = known.preparation.message
-        return Observed(
+        return ObservedAttempt(
             job_id=seen.key.job_id,
             epoch=seen.key.epoch,
             phase=phase,
@@ -212,7 +212,7 @@ class Agent:
             known.has_output = next(plain_files(output), None) is not None
         return known.has_output
 
-    def beat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> float:
+    def beat(self, seen: Sequence[AttemptFolder], observed: list[ObservedAttempt]) -> float:
         """Report everything to the API and follow its orders; return the seconds until the next
         time."""
         heartbeat = self.heartbeat(seen, observed)
@@ -240,7 +240,9 @@ class Agent:
         self.actor.fetch_ahead(known.orders.fetch_ahead, known.orders.build_ahead)
         return max(self.poll_s, self.pause_s)
 
-    def heartbeat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> Heartbeat:
+    def heartbeat(
+        self, seen: Sequence[AttemptFolder], observed: list[ObservedAttempt]
+    ) -> Heartbeat:
         """Return all that this node observes. Kills processes of attempts that have ended."""
         left = strays(
             self.folder.attempts, live={s.key.folder for s in seen if not s.exited or s.shim_lives}
@@ -335,7 +337,7 @@ def may_tell_exit(attempt: Attempt) -> bool:
     return time.time() - attempt.exit.stat().st_mtime > EXIT_HELD_BACK_S
 
 
-def look_again_s(observed: Sequence[Observed], poll_s: float) -> float:
+def look_again_s(observed: Sequence[ObservedAttempt], poll_s: float) -> float:
     """Return the pause before the next look at the folders: short while a first step is awaited."""
     phases = {one.phase for one in observed if one.exit is None}
     if phases & {Phase.PREPARING, Phase.STARTING}:

@@ -55,7 +55,7 @@ libc = ctypes.CDLL(None)  # here, as nothing can be loaded without rights
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that is not carried out."""
 
     def __init__(self, status: int, why: str, *, host: str = NO_NAME) -> None:
@@ -198,7 +198,7 @@ class Proxy:
             try:
                 name, port = await self._asked(inside)
                 address, outside = await self._connected(name, port)
-            except Refused as refusal:
+            except RefusedRequest as refusal:
                 self.tally.refuse(refusal.host, refusal.why)
                 await answer(inside, refusal.status, refusal.why)
                 return
@@ -213,23 +213,23 @@ class Proxy:
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
         if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0"):
-            raise Refused(400, "this is not a request that a proxy understands")
+            raise RefusedRequest(400, "this is not a request that a proxy understands")
         if words[0] != "CONNECT":
-            raise Refused(
+            raise RefusedRequest(
                 405, "only https is carried: the proxy answers CONNECT, not plain http requests"
             )
         if self.key and not has_key(lines[1:], self.key):
-            raise Refused(407, "this proxy is another program's")
+            raise RefusedRequest(407, "this proxy is another program's")
         if early:
-            raise Refused(400, "there was data before the answer to CONNECT")
+            raise RefusedRequest(400, "there was data before the answer to CONNECT")
         try:
             name, port = host_and_port(words[1])
         except ValueError:
-            raise Refused(
+            raise RefusedRequest(
                 403, "only hosts with a name and a port may be reached, no addresses"
             ) from None
         if self.rule(name, port) is None:
-            raise Refused(
+            raise RefusedRequest(
                 403,
                 f"{name}:{port} is not among the hosts that this job may reach: "
                 f"{named(self.reach)[:1000]}"
@@ -249,17 +249,17 @@ class Proxy:
         try:
             addresses = await self.resolve(name, port)
         except OSError as error:
-            raise Refused(502, f"{name} has no address: {error}", host=host) from error
+            raise RefusedRequest(502, f"{name} has no address: {error}", host=host) from error
         rule = self.rule(name, port)  # again: the list may have changed meanwhile
         if rule is None:
-            raise Refused(403, f"{host} may not be reached any more", host=host)
+            raise RefusedRequest(403, f"{host} may not be reached any more", host=host)
         good = [
             one
             for one in addresses
             if may_connect(one, is_private=rule.is_private) and (rule.is_private or not is_own(one))
         ]
         if not good:
-            raise Refused(
+            raise RefusedRequest(
                 403,
                 f"{name} has no address on the internet, so it is not reached; an administrator "
                 f"lists a host of the site's own network as {HostRule(name, port, False, True)}",
@@ -274,7 +274,7 @@ class Proxy:
                 continue
             except OSError as error:
                 reason = error.strerror or str(error)
-        raise Refused(502, f"{host} cannot be reached: {reason}", host=host)
+        raise RefusedRequest(502, f"{host} cannot be reached: {reason}", host=host)
 
     async def _tunnel(
         self, name: str, port: int, address: str, inside: socket.socket, outside: socket.socket
@@ -293,7 +293,7 @@ class Proxy:
                 use.sent_bytes += len(begun)
             # Each of them ends the other: by the end of its source, or by ending the tunnel.
             await asyncio.gather(self._pump(tunnel, up=True), self._pump(tunnel, up=False))
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             self.tally.refuse(f"{name}:{port}", refusal.why)
         except (OSError, TimeoutError):
             pass  # one of them has gone away
@@ -369,7 +369,7 @@ async def read_head(inside: socket.socket) -> tuple[bytes, bytes]:
     async with asyncio.timeout(HEAD_WITHIN_S):
         while b"\r\n\r\n" not in head:
             if len(head) > MAX_HEAD:
-                raise Refused(431, "the request is too long")
+                raise RefusedRequest(431, "the request is too long")
             piece = await loop.sock_recv(inside, MAX_HEAD)
             if not piece:
                 raise ConnectionResetError
@@ -395,12 +395,12 @@ async def read_hello(inside: socket.socket, name: str) -> bytes:
                 asked = server_name(begun)
             except Incomplete:
                 if len(begun) > 2 * MAX_HELLO:
-                    raise Refused(400, "its first TLS message is too long") from None
+                    raise RefusedRequest(400, "its first TLS message is too long") from None
                 continue
             except NotTls as error:
-                raise Refused(400, f"port {HTTPS} carries TLS alone: {error}") from error
+                raise RefusedRequest(400, f"port {HTTPS} carries TLS alone: {error}") from error
             if asked.lower().removesuffix(".") != name:
-                raise Refused(403, "TLS asked for another host than CONNECT did")
+                raise RefusedRequest(403, "TLS asked for another host than CONNECT did")
             return begun
 
 

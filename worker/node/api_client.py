@@ -18,7 +18,6 @@ from core.wire.messages import (
     ORDERS_MARK,
     ArtifactReport,
     CheckpointReport,
-    Enrolled,
     Enrolment,
     FileRef,
     Heartbeat,
@@ -28,6 +27,7 @@ from core.wire.messages import (
     MetricsBatch,
     MissingFiles,
     MissingQuery,
+    NewIdentity,
     Orders,
     Secrets,
     SharedLook,
@@ -95,8 +95,8 @@ class ApiClient:
         """Close the connections."""
         self.http.close()
 
-    def enrol(self, enrolment: Enrolment) -> Enrolled:
-        return self._post("/v1/node/enrol", enrolment, Enrolled)
+    def enrol(self, enrolment: Enrolment) -> NewIdentity:
+        return self._post("/v1/node/enrol", enrolment, NewIdentity)
 
     def heartbeat(self, heartbeat: Heartbeat, mark: str = "") -> HeartbeatAnswer:
         """Report what the node observes. `mark` is that of the orders that it has, if any."""

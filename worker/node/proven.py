@@ -17,7 +17,7 @@ FILE = "proven.json"
 FRESH_S = 3600.0
 
 
-class Proven(StateFile):
+class PreflightRecord(StateFile):
     """Content of proven.json, in the node's folder."""
 
     boot_id: str
@@ -30,7 +30,7 @@ def needs_preflight(folder: NodeFolder, plan: Plan, *, now: float, boot_id: str)
 
     Always True for several nodes: this one knows nothing of the network to the others.
     """
-    proven = read_model(folder.path / FILE, Proven)
+    proven = read_model(folder.path / FILE, PreflightRecord)
     if proven is None or proven.boot_id != boot_id or plan.nodes > 1:
         return True
     return now - proven.passed_at.get(plan.world_size, -FRESH_S) >= FRESH_S
@@ -48,10 +48,10 @@ def note_end(attempt: Attempt, outcome: Outcome, *, began_s: float, boot_id: str
     run_plan = read_model(attempt.plan, RunPlan)
     if run_plan is None or not run_plan.preflight or attempt.last_step() == 0:
         return
-    before = read_model(path, Proven)
+    before = read_model(path, PreflightRecord)
     passed_at = {} if before is None or before.boot_id != boot_id else before.passed_at
     passed_at = {**passed_at, run_plan.plan.world_size: began_s}
-    write_atomically(path, json_bytes(Proven(boot_id=boot_id, passed_at=passed_at)))
+    write_atomically(path, json_bytes(PreflightRecord(boot_id=boot_id, passed_at=passed_at)))
 
 
 def distrust(attempt: Attempt) -> None:

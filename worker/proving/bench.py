@@ -40,7 +40,7 @@ from worker.agent.spawners import Spawners
 from worker.gpus.node_gpus import NodeGpus
 from worker.node.attempts import Attempt, NodeFolder, StartFile, read_model
 from worker.node.boot import cores
-from worker.proving.finding import Failed, OutOfTime, Skipped
+from worker.proving.finding import CheckFailed, CheckSkipped, OutOfTime
 from worker.proving.preflight import environment, torchrun
 from worker.ranks.ending import end_tree
 
@@ -94,7 +94,7 @@ class Run:
         """End of the training, as the judge saw it."""
         record = self.attempt.exit_record()
         if record is None:
-            raise Failed("a training left no readable exit.json")
+            raise CheckFailed("a training left no readable exit.json")
         return record
 
     @cached_property
@@ -126,7 +126,7 @@ class Run:
         """Return what a watched rank saw."""
         found = read_model(self.attempt.path / observations_name(rank), Observations)
         if found is None:
-            raise Failed(f"rank {rank} of a training left no observations")
+            raise CheckFailed(f"rank {rank} of a training left no observations")
         return found
 
     @property
@@ -134,7 +134,7 @@ class Run:
         """Time from the fault on purpose to the judgement."""
         struck = self.attempt.path / STRUCK
         if not struck.exists():
-            raise Failed(f"the fault on purpose did not happen: {self.exit.reason}")
+            raise CheckFailed(f"the fault on purpose did not happen: {self.exit.reason}")
         return self.attempt.exit.stat().st_mtime - struck.stat().st_mtime
 
     def said(self) -> str:
@@ -189,13 +189,13 @@ class Bench:
     def require_gpu(self, why: str) -> None:
         """Raise Skipped, with the reason, on CPU slots."""
         if self.device == "cpu":
-            raise Skipped(why)
+            raise CheckSkipped(why)
 
     def require_ranks(self, least: int) -> None:
         """Raise Skipped if there are fewer ranks."""
         if self.ranks < least:
             kind = "GPUs" if self.device == "cuda" else "CPU slots"
-            raise Skipped(f"It needs {least} {kind}; there are {self.ranks}.")
+            raise CheckSkipped(f"It needs {least} {kind}; there are {self.ranks}.")
 
     def plan(self, spec: TrainSpec, *, ranks: int) -> Plan:
         return plan(spec, nodes=1, ranks_per_node=ranks, hardware=self.hardware)
@@ -261,7 +261,7 @@ class Bench:
         """
         found = self.plan(spec, ranks=ranks)
         if not found.runnable:
-            raise Skipped(f"The planner refuses it here: {found.problems[0].message}.")
+            raise CheckSkipped(f"The planner refuses it here: {found.problems[0].message}.")
         run_plan = RunPlan(
             spec=spec,
             plan=found,
@@ -288,7 +288,7 @@ class Bench:
         """Ask for a shim of this attempt. Raises Failed if none can be had."""
         spawns = self.spawns.get(attempt.path, 0)
         if spawns == MOST_SPAWNS:
-            raise Failed("the process that starts trainings has died; its errors are above")
+            raise CheckFailed("the process that starts trainings has died; its errors are above")
         self.spawns[attempt.path] = spawns + 1
         launcher = self.spawners.choose(Launcher.AUTO, spawns=spawns).launcher
         start = StartFile(
@@ -303,7 +303,7 @@ class Bench:
         )
         write_atomically(attempt.start_file, json_bytes(start))
         if not self.spawners.spawn(attempt.path, launcher):
-            raise Failed("no training could be started: the process that forks shims is gone")
+            raise CheckFailed("no training could be started: the process that forks shims is gone")
 
     def gpus(self, ranks: int) -> list[str]:
         """Return the UUIDs of the GPUs of the first ranks; none on CPU slots."""
@@ -351,7 +351,7 @@ class Bench:
                 process.terminate()  # torchrun takes its ranks along
                 process.wait()
         if not out.exists():
-            raise Failed(f"{module} failed: {last_lines(said)}")
+            raise CheckFailed(f"{module} failed: {last_lines(said)}")
         found: dict[str, Any] = json.loads(out.read_bytes())
         return found
 
@@ -407,7 +407,7 @@ def succeeded(run: Run) -> Run:
     """Return a training that has ended; raise Failed, with the judge's reason, if it did not
     succeed."""
     if run.exit.outcome != "succeeded":
-        raise Failed(f"a training ended as {run.exit.outcome}: {run.exit.reason}")
+        raise CheckFailed(f"a training ended as {run.exit.outcome}: {run.exit.reason}")
     return run
 
 

@@ -17,11 +17,11 @@ class Finding(NamedTuple):
     figures: Figures = NOTHING_MEASURED
 
 
-class Skipped(Exception):
+class CheckSkipped(Exception):
     """Check that can't run here; the message is the reason."""
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """Check that found something wrong before its end; the message is the sentence."""
 
 

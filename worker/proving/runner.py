@@ -8,7 +8,7 @@ import structlog
 
 from strategies.plan.trust.proof import CheckName, CheckResult
 from worker.proving.bench import Bench
-from worker.proving.finding import Failed, Finding, OutOfTime, Skipped, failed
+from worker.proving.finding import CheckFailed, CheckSkipped, Finding, OutOfTime, failed
 
 log = structlog.get_logger()
 
@@ -50,9 +50,9 @@ def run_check(check: Check, bench: Bench) -> CheckResult:
     bench.ends_at = began + limit_s
     try:
         found = check.look(bench)
-    except Skipped as reason:
+    except CheckSkipped as reason:
         found = Finding("skipped", str(reason))
-    except Failed as what:
+    except CheckFailed as what:
         found = failed(f"{upper_first(str(what)).rstrip('.')}.")
     except OutOfTime:
         found = failed(f"Not finished within {limit_s:.0f} s; it was ended.")

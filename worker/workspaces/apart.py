@@ -19,14 +19,14 @@ from core.wire.shared_use import SharedUse, shared_use
 from core.wire.workspace_tree import BadTree, Blob, Tree, read_tree, tree_bytes
 from core.workspaces.quota import Quota
 from strategies.plan.durable_files import write_atomically
-from worker.workspaces.packing import Known, Stat, draft, empty_folder
+from worker.workspaces.packing import LastLook, Stat, draft, empty_folder
 from worker.workspaces.restoring import BadContent, restore
 from worker.workspaces.scanning import look_at
 
 REFUSED = 3
 
 
-class Failed(OSError):
+class WorkFailed(OSError):
     """Failure of the process, with its last words."""
 
 
@@ -122,7 +122,7 @@ def _run(task: AnyTask) -> bytes:
     if done.returncode == REFUSED:
         raise BadContent(said)
     if done.returncode != 0:
-        raise Failed(said or f"work on a workspace ended with code {done.returncode}")
+        raise WorkFailed(said or f"work on a workspace ended with code {done.returncode}")
     return done.stdout
 
 
@@ -185,13 +185,13 @@ def carry_out_summing(task: Summing) -> str:
     return shared_use(seen, is_whole=look.is_whole).model_dump_json()
 
 
-def _read_look(path: Path) -> Known:
+def _read_look(path: Path) -> LastLook:
     """Return the last look; an empty one if it cannot be read: then every file is."""
     try:
         found = LookFile.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
-        return Known()
-    return Known(found.tree, found.stats)
+        return LastLook()
+    return LastLook(found.tree, found.stats)
 
 
 def _write_look(path: Path, tree: Tree, stats: Mapping[str, Stat]) -> None:

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 from core.wire.workspace_tree import SMALL, Blob, Entry, EntryKind, Tree
 from worker.node.plain_files import open_plain
-from worker.workspaces.scanning import Seen, WorkspaceEntries
+from worker.workspaces.scanning import SeenEntry, WorkspaceEntries
 
 PACK_BYTES = 32 << 20
 MANY_SMALL_PACKS = 16  # then their contents move into one
@@ -30,14 +30,14 @@ Stat = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Known:
+class LastLook:
     """The last look at a workspace."""
 
     tree: Tree = field(default_factory=Tree)
     stats: Mapping[str, Stat] = field(default_factory=dict)
     """Size, time and inode of its files, by path, without those that had just changed."""
 
-    def entry_of(self, seen: Seen) -> Entry | None:
+    def entry_of(self, seen: SeenEntry) -> Entry | None:
         """Return the file's entry in the last tree, if it has not changed since."""
         entry = self.tree.by_path.get(seen.path)
         if entry is None or self.stats.get(seen.path) != stat_of(seen):
@@ -82,12 +82,12 @@ class _NewPack:
         return Blob(sha256=self.hash.hexdigest(), size=self.size)
 
 
-def stat_of(seen: Seen) -> Stat:
+def stat_of(seen: SeenEntry) -> Stat:
     """Return what tells an unchanged file."""
     return (seen.size, seen.modified_ns, seen.inode)
 
 
-def draft(root: Path, look: WorkspaceEntries, known: Known, aside: Path) -> Draft:
+def draft(root: Path, look: WorkspaceEntries, known: LastLook, aside: Path) -> Draft:
     """Return the snapshot of what was seen; new contents are files in the empty folder `aside`.
 
     A file that is gone or unreadable by now is left out of it, which the look then counts.
@@ -96,7 +96,7 @@ def draft(root: Path, look: WorkspaceEntries, known: Known, aside: Path) -> Draf
 
 
 class _Drafting:
-    def __init__(self, root: Path, look: WorkspaceEntries, known: Known, aside: Path) -> None:
+    def __init__(self, root: Path, look: WorkspaceEntries, known: LastLook, aside: Path) -> None:
         self.root, self.look, self.known, self.aside = root, look, known, aside
         self.places: dict[str, _Place] = {
             entry.sha256: _Place(
@@ -132,7 +132,7 @@ class _Drafting:
         files = {blob.sha256: pack.path for pack, blob in blobs.items()} | self.large
         return Draft(tree, files, stats)
 
-    def _entry(self, seen: Seen) -> Entry | None:
+    def _entry(self, seen: SeenEntry) -> Entry | None:
         if seen.kind is EntryKind.FOLDER:
             return Entry(path=seen.path, kind=seen.kind)
         if seen.kind is EntryKind.LINK:
@@ -144,7 +144,7 @@ class _Drafting:
             return unchanged.model_copy(update={"executable": seen.executable})
         return self._read(seen)
 
-    def _read(self, seen: Seen) -> Entry | None:
+    def _read(self, seen: SeenEntry) -> Entry | None:
         """Read a file and put its content aside, unless the store has it; None if it is gone."""
         try:
             descriptor = open_plain(self.root, seen.path)
@@ -224,9 +224,9 @@ class _Drafting:
         return Tree(packs=tuple(packs), entries=tuple(entries))
 
 
-def next_seen(entry: Entry) -> Seen:
+def next_seen(entry: Entry) -> SeenEntry:
     """Return an entry as if it was seen again."""
-    return Seen(
+    return SeenEntry(
         entry.path,
         entry.kind,
         size=entry.size,

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from core.wire.workspace_tree import Blob, Entry, EntryKind, Tree
-from worker.workspaces.packing import Known, Stat
+from worker.workspaces.packing import LastLook, Stat
 
 PIECE = 1 << 20
 
@@ -17,7 +17,7 @@ class BadContent(Exception):
     """Content whose hash is another than the tree says."""
 
 
-def restore(tree: Tree, root: Path, fetch: Callable[[Blob], Path]) -> Known:
+def restore(tree: Tree, root: Path, fetch: Callable[[Blob], Path]) -> LastLook:
     """Make the files of `tree` in the empty folder `root`, which nobody else writes to yet; return
     what they look like. `fetch` returns the path of a file of the store on this disk.
 
@@ -44,7 +44,7 @@ def restore(tree: Tree, root: Path, fetch: Callable[[Blob], Path]) -> Known:
         assert entry.sha256 is not None
         with fetch(Blob(sha256=entry.sha256, size=entry.size)).open("rb") as file:
             _write(entry, root, file.read)
-    return Known(tree, {e.path: _stat(root / e.path) for e in tree.entries if e.sha256})
+    return LastLook(tree, {e.path: _stat(root / e.path) for e in tree.entries if e.sha256})
 
 
 def _write(entry: Entry, root: Path, read: Callable[[int], bytes]) -> None:

@@ -16,7 +16,7 @@ from worker.node.plain_files import open_folder
 MAX_LISTED = 5
 
 
-class Seen(NamedTuple):
+class SeenEntry(NamedTuple):
     """An entry, as it was seen."""
 
     path: str
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 class WorkspaceEntries:
     """All entries of a workspace that can be kept, by path."""
 
-    entries: list[Seen] = field(default_factory=list)
+    entries: list[SeenEntry] = field(default_factory=list)
     size: int = 0
     """Bytes of all files."""
     left_out: list[str] = field(default_factory=list)
@@ -69,12 +69,12 @@ def look_at(root: Path, *, max_entries: int) -> WorkspaceEntries:
                 continue
             if stat.S_ISDIR(seen.st_mode):
                 if name not in SKIPPED and len(parts) < DEEPEST:
-                    look.entries.append(Seen(path, EntryKind.FOLDER))
+                    look.entries.append(SeenEntry(path, EntryKind.FOLDER))
                     ahead.append([*parts, name])
             elif stat.S_ISREG(seen.st_mode):
                 look.size += seen.st_size
                 look.entries.append(
-                    Seen(
+                    SeenEntry(
                         path,
                         EntryKind.FILE,
                         size=seen.st_size,
@@ -84,7 +84,7 @@ def look_at(root: Path, *, max_entries: int) -> WorkspaceEntries:
                     )
                 )
             elif target:
-                look.entries.append(Seen(path, EntryKind.LINK, target=target))
+                look.entries.append(SeenEntry(path, EntryKind.LINK, target=target))
             else:
                 look.leave_out(path)
         if len(look.entries) > max_entries:

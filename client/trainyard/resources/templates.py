@@ -8,7 +8,7 @@ from trainyard.resources.shares import id_of
 from trainyard.transport.connection import Connection, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.paging import all_pages
-from trainyard.views import Filled, Start, Template
+from trainyard.views import FilledTemplate, Start, Template
 
 
 class Templates:
@@ -38,11 +38,11 @@ class Templates:
             answer = self._connection.post_yaml("/v1/templates", text, params=params)
         return decode(Template, answer)
 
-    def fill(self, template: str, values: Mapping[str, Any]) -> Filled:
+    def fill(self, template: str, values: Mapping[str, Any]) -> FilledTemplate:
         """Return the spec that a start with these values would submit."""
         body = {"values": dict(values)}
         return decode(
-            Filled, self._connection.post(f"{self._path(template)}/fill", body, keyed=False)
+            FilledTemplate, self._connection.post(f"{self._path(template)}/fill", body, keyed=False)
         )
 
     def start(

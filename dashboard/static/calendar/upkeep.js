@@ -9,7 +9,7 @@ import { blockWords } from "./hours.js";
 import { act } from "./lease_actions.js";
 import { iso, shown } from "./shown.js";
 
-/** @import { DisplacedView, MaintenanceView, OccurrenceView } from "trainyard-api" */
+/** @import { DisplacedLeaseView, MaintenanceView, OccurrenceView } from "trainyard-api" */
 /** @import { Answer, Body } from "../../types/answers" */
 /** @import { Shown } from "./shown.js" */
 
@@ -68,7 +68,7 @@ function upkeepRow(one) {
   return row;
 }
 
-/** @param {DisplacedView} one */
+/** @param {DisplacedLeaseView} one */
 const heldHours = (one) => blockWords(Date.parse(one.hold_start), Date.parse(one.hold_end));
 
 /** @param {Planned} found */
@@ -77,7 +77,7 @@ function tell(found) {
   if (!found.displaced.length) {
     say(place, "good", "Nobody has these hours", []);
   } else {
-    /** @type {Record<string, (one: DisplacedView) => string>} */
+    /** @type {Record<string, (one: DisplacedLeaseView) => string>} */
     const acts = {
       move: (one) => `moves to ${one.to_node}`,
       refund: () => "is refunded",

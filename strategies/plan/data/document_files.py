@@ -21,7 +21,7 @@ from strategies.plan.data.tokens import Flags, Integers, Tokenizer
 FLAGS_AT_ONCE = 1 << 14  # documents
 
 
-class Written(NamedTuple):
+class DocumentCounts(NamedTuple):
     """Counts of the documents that were written."""
 
     tokens: int
@@ -35,7 +35,7 @@ def write_documents(
     tokenizer: Tokenizer,
     *,
     longest_read: int | None,
-) -> Written:
+) -> DocumentCounts:
     """Write the documents of some parts, without those that have nothing to predict.
 
     `longest_read` makes an index: documents of a line and no more than so many tokens are not kept,
@@ -77,7 +77,7 @@ def write_documents(
         if name == "ends" or longest_read is not None:
             with (folder / name).open("wb") as file:
                 numbers.tofile(file)
-    return Written(end, too_short)
+    return DocumentCounts(end, too_short)
 
 
 def write_all_learned(file: BinaryIO, ends: Integers) -> None:
@@ -90,7 +90,7 @@ def write_all_learned(file: BinaryIO, ends: Integers) -> None:
         flags.tofile(file)
 
 
-def require_documents(written: Written, dataset: str) -> None:
+def require_documents(written: DocumentCounts, dataset: str) -> None:
     """Raise BadData if there is no document at all."""
     if written.tokens == 0:
         raise BadData(

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from strategies.plan.built_in.datasets import DatasetFormat
 from strategies.plan.data.compression import compression_in
 from strategies.plan.data.document_files import (
-    Written,
+    DocumentCounts,
     require_documents,
     write_all_learned,
     write_documents,
@@ -163,11 +163,11 @@ def count(folder: Path, part: int) -> int:
 
 def _write(
     aside: Path, work: Work, span: ShardSpan, file: str, tokenizer: Tokenizer, longest_read: int
-) -> Written:
+) -> DocumentCounts:
     """Write a span's documents. Raises BadData, with the line's number in the whole file."""
     path = work.shards[span.shard]
 
-    def write(lines_before: int) -> Written:
+    def write(lines_before: int) -> DocumentCounts:
         rows = rows_of(path, work.format, file, span, lines_before=lines_before)
         return write_documents(aside, [rows], tokenizer, longest_read=longest_read)
 
@@ -191,9 +191,9 @@ def num_lines(path: Path, size: int) -> int:
 def _join(folder: Path, spans: Sequence[ShardSpan], dataset: str) -> None:
     """Lay the documents of all spans end to end; their kept tokens stay where they are."""
     parts = [folder / f"{number:05}" for number in range(len(spans))]
-    counts = [Written(**json.loads((part / COUNTS).read_text())) for part in parts]
+    counts = [DocumentCounts(**json.loads((part / COUNTS).read_text())) for part in parts]
     end = sum(one.tokens for one in counts)
-    require_documents(Written(end, sum(one.too_short for one in counts)), dataset)
+    require_documents(DocumentCounts(end, sum(one.too_short for one in counts)), dataset)
     has_flags = any((part / "learned").exists() for part in parts)
     first_documents, documents, end = [], 0, 0
     with (

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Joined:
+class JoinedArrays:
     """Numbers of one type, of several arrays laid end to end; read by their places."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
@@ -30,4 +30,4 @@ class Joined:
 
 def joined(arrays: Sequence[Any]) -> Any:
     """Return arrays as one, which is the array itself if there is only one."""
-    return arrays[0] if len(arrays) == 1 else Joined(arrays)
+    return arrays[0] if len(arrays) == 1 else JoinedArrays(arrays)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strategies.plan.data.joined import Joined, joined
+from strategies.plan.data.joined import JoinedArrays, joined
 from strategies.plan.data.tokens import Flags, Integers
 from strategies.plan.data.windows import TokenWindows
 
@@ -29,7 +29,7 @@ class MixedWindows(TokenWindows):
         self.first_tokens = np.cumsum([0, *(len(part.tokens) for part in parts)])
         self.learned: Any = None
         if any(part.learned is not None for part in parts):
-            self.learned = Joined([_learned(part) for part in parts])
+            self.learned = JoinedArrays([_learned(part) for part in parts])
         num_train = max(
             math.ceil(part.num_train / share) for part, share in zip(parts, shares, strict=True)
         )

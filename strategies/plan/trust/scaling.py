@@ -72,7 +72,7 @@ class StudyRun:
     """Reason why it will have no result; None while it waits or trains, and when it is done."""
 
 
-class Measured(BaseModel):
+class MeasuredJob(BaseModel):
     """One job of a study in numbers; None if a number is not known, or never will be."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -110,12 +110,12 @@ class Measured(BaseModel):
     """Reason why there are no times."""
 
 
-def measure(kind: StudyKind, runs: Sequence[StudyRun]) -> list[Measured]:
+def measure(kind: StudyKind, runs: Sequence[StudyRun]) -> list[MeasuredJob]:
     """Return the numbers of every job of a study, relative to its first."""
     return [measured(kind, run, runs[0]) for run in runs]
 
 
-def measured(kind: StudyKind, run: StudyRun, first: StudyRun) -> Measured:
+def measured(kind: StudyKind, run: StudyRun, first: StudyRun) -> MeasuredJob:
     """Return the numbers of one job."""
     time_s, first_time_s = step_time(run), step_time(first)
     speed_up = None
@@ -124,7 +124,7 @@ def measured(kind: StudyKind, run: StudyRun, first: StudyRun) -> Measured:
         speed_up = larger * first_time_s / time_s
     expected = expected_speed_up(kind, run.plan, first.plan, bubble_of(run), bubble_of(first))
     ratio = communication(run)
-    return Measured(
+    return MeasuredJob(
         label=label_of(kind, run.spec, run.plan),
         ranks=run.plan.world_size,
         global_batch_size=run.plan.global_batch_size,
@@ -259,12 +259,12 @@ def same_curve(kind: StudyKind, run: StudyRun, first: StudyRun) -> Comparison | 
     )
 
 
-def summary(kind: StudyKind, points: Sequence[Measured]) -> str:
+def summary(kind: StudyKind, points: Sequence[MeasuredJob]) -> str:
     """Return the findings of a study in one or two sentences."""
     return " ".join(part for part in (speed_sentence(kind, points), curve_sentence(points)) if part)
 
 
-def speed_sentence(kind: StudyKind, points: Sequence[Measured]) -> str:
+def speed_sentence(kind: StudyKind, points: Sequence[MeasuredJob]) -> str:
     """Return a sentence about the speed of the last timed job relative to the first."""
     first = points[0]
     timed_points = [point for point in points[1:] if point.speed_up is not None]
@@ -282,7 +282,7 @@ def speed_sentence(kind: StudyKind, points: Sequence[Measured]) -> str:
     return f"{sentence}, an efficiency of {100 * last.efficiency:.0f} %."
 
 
-def curve_sentence(points: Sequence[Measured]) -> str:
+def curve_sentence(points: Sequence[MeasuredJob]) -> str:
     """Return a sentence about whether the loss curves agree."""
     compared = [(point, point.curve) for point in points if point.curve is not None]
     if not compared:

@@ -23,7 +23,7 @@ from worker.node.process_tree import attempts_of_processes
 from worker.proving import command
 from worker.proving.all_checks import CHECKS
 from worker.proving.bench import TRAINER, Bench, Run, spec_of
-from worker.proving.finding import Failed, Finding, passed
+from worker.proving.finding import CheckFailed, Finding, passed
 from worker.proving.runner import Check, run_check
 from worker.scripts.sandbox import find_level
 
@@ -96,7 +96,7 @@ def test_a_check_that_needs_more_ranks_is_skipped_with_the_reason(bench: Bench) 
     assert sentence.startswith("It needs 4096 ")
 
 
-@pytest.mark.parametrize("error", [Failed("rank 1 is odd"), ZeroDivisionError("oh")])
+@pytest.mark.parametrize("error", [CheckFailed("rank 1 is odd"), ZeroDivisionError("oh")])
 def test_a_check_that_raises_has_failed_and_says_why(bench: Bench, error: Exception) -> None:
     def look(bench: Bench) -> Finding:
         raise error

@@ -17,14 +17,14 @@ from tests.worker.script_orders import output_of, script_order
 from worker.node.attempts import Key
 from worker.preparing.placing_workspace import quota_of
 from worker.scripts.sandbox import Level, why_not
-from worker.workspaces.packing import Draft, Known, draft, empty_folder
+from worker.workspaces.packing import Draft, LastLook, draft, empty_folder
 from worker.workspaces.restoring import BadContent, restore
 from worker.workspaces.scanning import look_at
 
 OFTEN = {"TRAINYARD_WORKSPACE_EVERY_S": "0.3"}
 
 
-def taken(root: Path, known: Known, aside: Path) -> Draft:
+def taken(root: Path, known: LastLook, aside: Path) -> Draft:
     return draft(root, look_at(root, max_entries=100_000), known, empty_folder(aside))
 
 
@@ -46,7 +46,7 @@ class Store:
         self.files |= new
         return len(new)
 
-    def place(self, tree: Tree, root: Path, aside: Path) -> Known:
+    def place(self, tree: Tree, root: Path, aside: Path) -> LastLook:
         def fetch(blob: Blob) -> Path:
             path = aside / blob.sha256
             path.write_bytes(self.files[blob.sha256])
@@ -74,7 +74,7 @@ def test_names_modes_times_and_links_come_back_and_nothing_is_read_twice(tmp_pat
         if path.is_file() and not path.is_symlink():
             old(path)
     store = Store()
-    first = taken(root, Known(), tmp_path / "aside")
+    first = taken(root, LastLook(), tmp_path / "aside")
     assert store.keep(first) == 2  # a pack, and the large content once
     known = store.place(first.tree, tmp_path / "two", tmp_path / "fetched")
     two = tmp_path / "two"
@@ -96,14 +96,14 @@ def test_names_modes_times_and_links_come_back_and_nothing_is_read_twice(tmp_pat
 
 
 def test_only_what_changed_is_sent_and_wasteful_packs_are_made_anew(tmp_path: Path) -> None:
-    root, store, known = tmp_path / "one", Store(), Known()
+    root, store, known = tmp_path / "one", Store(), LastLook()
     root.mkdir()
     for number in range(50):
         (root / f"{number:02}").write_bytes(os.urandom(1000))
         old(root / f"{number:02}")
     first = taken(root, known, tmp_path / "aside")
     store.keep(first)
-    known = Known(first.tree, first.stats)
+    known = LastLook(first.tree, first.stats)
     (root / "00").write_bytes(os.urandom(1000))
     second = taken(root, known, tmp_path / "aside")
     assert [path.stat().st_size for path in second.files.values()] == [1000]
@@ -111,7 +111,7 @@ def test_only_what_changed_is_sent_and_wasteful_packs_are_made_anew(tmp_path: Pa
     store.keep(second)
     for number in range(1, 40):
         (root / f"{number:02}").unlink()
-    third = taken(root, Known(second.tree, second.stats), tmp_path / "aside")
+    third = taken(root, LastLook(second.tree, second.stats), tmp_path / "aside")
     store.keep(third)
     assert sum(pack.size for pack in third.tree.packs) == 11_000  # nothing unused is left
     store.place(third.tree, tmp_path / "two", tmp_path / "fetched")
@@ -121,7 +121,7 @@ def test_only_what_changed_is_sent_and_wasteful_packs_are_made_anew(tmp_path: Pa
 
 
 def test_many_small_packs_become_one(tmp_path: Path) -> None:
-    root, store, known = tmp_path / "one", Store(), Known()
+    root, store, known = tmp_path / "one", Store(), LastLook()
     root.mkdir()
     most = 0
     for number in range(40):
@@ -129,7 +129,7 @@ def test_many_small_packs_become_one(tmp_path: Path) -> None:
         old(root / f"{number:02}")
         found = taken(root, known, tmp_path / "aside")
         store.keep(found)
-        known = Known(found.tree, found.stats)
+        known = LastLook(found.tree, found.stats)
         most = max(most, len(found.tree.packs))
     assert most <= 17
     store.place(known.tree, tmp_path / "two", tmp_path / "fetched")
@@ -149,7 +149,7 @@ def test_what_cannot_be_kept_is_left_out_and_links_are_not_followed(tmp_path: Pa
     look = look_at(root, max_entries=100)
     assert [(seen.path, seen.kind) for seen in look.entries] == [("folder", EntryKind.LINK)]
     assert look.num_left_out == 3
-    found = draft(root, look, Known(), empty_folder(tmp_path / "aside"))
+    found = draft(root, look, LastLook(), empty_folder(tmp_path / "aside"))
     assert not found.files
     # A folder that becomes a link between the look and the reading leads nowhere.
     (root / "deep").mkdir()
@@ -158,14 +158,14 @@ def test_what_cannot_be_kept_is_left_out_and_links_are_not_followed(tmp_path: Pa
     (root / "deep" / "key").unlink()
     (root / "deep").rmdir()
     (root / "deep").symlink_to(outside)
-    assert not draft(root, look, Known(), empty_folder(tmp_path / "aside")).files
+    assert not draft(root, look, LastLook(), empty_folder(tmp_path / "aside")).files
 
 
 def test_damaged_bytes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a").write_text("right")
     store = Store()
-    found = taken(tmp_path / "one", Known(), tmp_path / "aside")
+    found = taken(tmp_path / "one", LastLook(), tmp_path / "aside")
     store.keep(found)
     store.files = {sha256: b"wrong" for sha256 in store.files}
     with pytest.raises(BadContent, match="other bytes"):

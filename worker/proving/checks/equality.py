@@ -9,7 +9,7 @@ from strategies.plan.run_directory import ExitCode
 from strategies.plan.spec import Precision, Strategy, TrainSpec
 from strategies.plan.trust.certificate import Certificate
 from worker.proving.bench import Bench, spec_of
-from worker.proving.finding import Failed, Finding, all_of
+from worker.proving.finding import CheckFailed, Finding, all_of
 
 STEPS = 8
 PRECISIONS = (Precision.FLOAT64, Precision.FLOAT32, Precision.BFLOAT16)
@@ -51,7 +51,7 @@ def certify_all(
         if run.exit.code == ExitCode.NOT_EQUIPPED:
             refused[name] = run.exit.reason
         elif run.exit.outcome != Outcome.SUCCEEDED or run.certificate is None:
-            raise Failed(f"{name} ended as {run.exit.outcome}: {run.exit.reason}")
+            raise CheckFailed(f"{name} ended as {run.exit.outcome}: {run.exit.reason}")
         else:
             certificates[name] = run.certificate
     return judge(certificates, ranks=ranks, refused=refused)

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.states import GpuHealth
 from worker.node.process_tree import strays
 from worker.proving.bench import Bench
-from worker.proving.finding import Failed, Finding, all_of
+from worker.proving.finding import CheckFailed, Finding, all_of
 from worker.scripts.sandbox import Box, Level, first_that_works
 from worker.scripts.sandbox_users import user_for_a_while
 
@@ -79,7 +79,7 @@ def occupied_by_another(bench: Bench) -> GpuHealth:
         assert process.stdout is not None
         told = process.stdout.readline()
         if not told.strip().isdigit():
-            raise Failed("a process that was to hold a GPU's memory ended by itself")
+            raise CheckFailed("a process that was to hold a GPU's memory ended by itself")
         seen = health_of_first(bench)
         os.kill(int(told), signal.SIGKILL)
     while health_of_first(bench) is not GpuHealth.HEALTHY and bench.left_s > 0:
@@ -118,10 +118,10 @@ def inside(bench: Bench, level: Level) -> str:
                 command, input=told, capture_output=True, timeout=bench.left_s, env={}, cwd="/"
             )
         except subprocess.TimeoutExpired as error:
-            raise Failed("a script in its sandbox did not end") from error
+            raise CheckFailed("a script in its sandbox did not end") from error
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise Failed(f"a script in its sandbox failed: {' '.join(lines[-2:])[-400:]}")
+        raise CheckFailed(f"a script in its sandbox failed: {' '.join(lines[-2:])[-400:]}")
     return done.stdout.decode().strip()
 
 

@@ -24,7 +24,7 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of, start_of
-from trainyard.views import BlockVerdict, FreeHour, Lease, Taken
+from trainyard.views import BlockVerdict, BusyNode, FreeHour, Lease
 from trainyard.wording import counted, moment, part_of
 
 app = typer.Typer(cls=Lists, help="Exclusive hours on nodes.")
@@ -255,7 +255,7 @@ def availability(
     )
 
 
-def _not_free(taken: Taken, hour: FreeHour) -> str:
+def _not_free(taken: BusyNode, hour: FreeHour) -> str:
     """Return a node and why it is not free, with the GPUs of it that nobody holds."""
     left = 0 if taken.message else hour.free_gpus.get(taken.node, 0)
     and_left = f", {counted(left, 'GPU')} free" if left else ""

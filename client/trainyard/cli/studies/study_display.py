@@ -6,7 +6,7 @@ from rich.text import Text
 from trainyard.cli.jobs.verifying import VERDICTS
 from trainyard.cli.output import console, print_table, say, state_text
 from trainyard.inert import one_line
-from trainyard.views import Measured, Study, StudyReport
+from trainyard.views import MeasuredJob, Study, StudyReport
 from trainyard.wording import number
 
 BAR_WIDTH = 40  # columns of the longest bar
@@ -83,11 +83,11 @@ def _bar(reached: float, expected: float, longest: float) -> str:
     return (REACHED * full + MISSED * light).ljust(BAR_WIDTH)
 
 
-def _verdict(point: Measured) -> Text | None:
+def _verdict(point: MeasuredJob) -> Text | None:
     return None if point.curve is None else VERDICTS.get(point.curve.verdict)
 
 
-def _loss_difference(point: Measured) -> str | None:
+def _loss_difference(point: MeasuredJob) -> str | None:
     if point.curve is None:
         return None
     largest = point.curve.loss.largest

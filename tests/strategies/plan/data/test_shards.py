@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from strategies.plan.data.corpus import open_corpus
-from strategies.plan.data.joined import Joined
+from strategies.plan.data.joined import JoinedArrays
 from strategies.plan.data.reading import BadData
 from strategies.plan.data.windows import DocumentWindows, TokenWindows, cut
 from strategies.plan.spec import DataSpec
@@ -145,7 +145,7 @@ def test_windows_of_documents_are_cut_as_by_hand(tmp_path: Path) -> None:
 
 def test_joined_arrays_are_read_by_place() -> None:
     arrays = [np.arange(3, dtype=np.uint8), np.arange(0, dtype=np.uint8), np.arange(9, 14)]
-    one = Joined(arrays)
+    one = JoinedArrays(arrays)
     whole = np.concatenate(arrays)
     places = np.array([[0, 2, 3], [7, 4, 2]])
     assert len(one) == len(whole)

@@ -11,7 +11,7 @@ from strategies.plan.trust.certificate import Curve
 from strategies.plan.trust.scaling import (
     JUDGEMENTS,
     WARM_UP_STEPS,
-    Measured,
+    MeasuredJob,
     StepMeasurement,
     StudyKind,
     StudyRun,
@@ -56,7 +56,7 @@ def run(
     return StudyRun(**{**made, **given})  # type: ignore[arg-type]
 
 
-def one(kind: StudyKind, *runs: StudyRun) -> Measured:
+def one(kind: StudyKind, *runs: StudyRun) -> MeasuredJob:
     """What is found of the last of them."""
     return measure(kind, runs)[-1]
 
