@@ -70,8 +70,25 @@ tellLease();
 setInterval(tellLease, 10_000);
 
 // ---- forms and menus --------------------------------------------------------------------------
+const visit = /** @type {PerformanceNavigationTiming} */ (
+  performance.getEntriesByType("navigation")[0]
+);
 for (const control of document.querySelectorAll("[data-submits]")) {
   control.addEventListener("change", () => control.form.requestSubmit());
+  // Chosen before this script was there. On a page that is gone back to or loaded anew it is the
+  // browser that has filled in what was chosen last.
+  if (visit?.type === "navigate" && isChosen(control)) control.form.requestSubmit();
+}
+
+/**
+ * Whether a field differs from what the page came with.
+ * @param {Element} control
+ */
+function isChosen(control) {
+  if (control instanceof HTMLInputElement) return control.value !== control.defaultValue;
+  if (!(control instanceof HTMLSelectElement)) return false;
+  const first = [...control.options].findIndex((option) => option.defaultSelected);
+  return control.selectedIndex !== Math.max(0, first);
 }
 
 document.addEventListener("submit", (event) => {

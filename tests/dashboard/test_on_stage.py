@@ -1097,6 +1097,24 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     page.locator("[role=alert]", has_text="Mars/Base").wait_for()
 
 
+def test_a_choice_before_the_pages_script_is_there_counts_and_going_back_undoes_it(
+    stage: Stage, page: Page
+) -> None:
+    held: list[Route] = []
+    page.route(re.compile(r"/page\.js"), lambda route: held.append(route), times=1)
+    with page.expect_request(re.compile(r"/page\.js")):
+        page.goto("/jobs", wait_until="commit")
+    page.select_option("[name=order]", "loss")
+    assert "order" not in page.url
+    held.pop().continue_()
+    page.wait_for_url("**order=loss*")
+    page.wait_for_load_state()
+    page.go_back()
+    page.wait_for_load_state()
+    page.wait_for_timeout(300)  # time in which a page that sends its form would go
+    assert "order" not in page.url
+
+
 @pytest.mark.slow
 def test_ten_thousand_jobs_do_not_slow_the_list(stage: Stage, page: Page) -> None:
     stages.add_many(stage, 10_000)
