@@ -12,13 +12,13 @@ from strategies.plan.durable_files import write_atomically
 from strategies.plan.faults import Cause, cause_of
 from strategies.plan.run_directory import BadCheckpoint, ExitCode, NotEquipped
 from strategies.train.data.batches import BadData
-from strategies.train.guards import LossDiverged
+from strategies.train.guards import Diverged
 from strategies.train.trust.collective_digest import Digest
 from strategies.train.trust.preflight import PreflightFailed
 from strategies.train.trust.roll_call import RanksMissing
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set for each rank by torchrun and by the warm launcher
-KNOWN = (BadData, BadCheckpoint, LossDiverged, PreflightFailed, NotEquipped, RanksMissing)
+KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed, NotEquipped, RanksMissing)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -27,7 +27,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.BAD_DATA
     if isinstance(error, BadCheckpoint):
         return ExitCode.BAD_CHECKPOINT
-    if isinstance(error, LossDiverged):
+    if isinstance(error, Diverged):
         return ExitCode.DIVERGED
     if isinstance(error, PreflightFailed):
         return ExitCode.PREFLIGHT_FAILED

@@ -15,7 +15,7 @@ UNSCALED = LossScale()
 ADVICE = "Try a lower learning_rate or a longer warm-up"
 
 
-class LossDiverged(Exception):
+class Diverged(Exception):
     """Stop because the loss or the gradient is broken; the weights are still the last good ones."""
 
     def __init__(self, what: str, *, step: int) -> None:
@@ -34,7 +34,7 @@ def require_finite_loss(loss: float, *, own_share: Tensor, step: int, mesh: Mesh
     shares = mesh.gather(float(own_share))
     broken = [(rank, share) for rank, share in enumerate(shares) if not math.isfinite(share)]
     named = ", ".join(f"{share} on rank {rank}" for rank, share in broken)
-    raise LossDiverged(f"the loss is {named or loss}", step=step)
+    raise Diverged(f"the loss is {named or loss}", step=step)
 
 
 def require_finite_gradient(
@@ -58,7 +58,7 @@ def require_finite_gradient(
     named = [f"{text} on rank {rank}" for rank, text in enumerate(mesh.gather_texts(own)) if text]
     skipped = scale.skipped_in_a_row
     after = f" after {skipped} skipped steps, at loss scale {scale.value:g}" if skipped else ""
-    raise LossDiverged(
+    raise Diverged(
         f"the loss is finite, but the gradient norm is {norm}{after}: broken is the gradient of "
         f"{', '.join(named) or 'no single weight'}",
         step=step,
@@ -80,7 +80,7 @@ def require_no_spike(
         return
     usual = median(recent_losses)
     if loss > factor * usual:
-        raise LossDiverged(
+        raise Diverged(
             f"the loss jumped to {loss:.4g}, {loss / usual:.3g} times the median of the "
             f"{len(recent_losses)} steps before ({usual:.4g}); guards.loss_spike_factor allows "
             f"{factor:g} times",

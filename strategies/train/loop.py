@@ -22,7 +22,7 @@ from strategies.train.engine import Engine
 from strategies.train.evaluation import evaluate
 from strategies.train.farewell import artifacts_of
 from strategies.train.fine_tuning.source import source_of, with_frozen_dtype
-from strategies.train.guards import LossDiverged
+from strategies.train.guards import Diverged
 from strategies.train.mesh import Mesh
 from strategies.train.observer import Observer
 from strategies.train.precision import choose_kernels, first_loss_scale
@@ -100,7 +100,7 @@ def train(
                     known = steps.read()
                     observer.tell(known)
                     asked |= requests(known)
-            except LossDiverged:
+            except Diverged:
                 observer.after_save(writer.finish())
                 observer.write_result("diverged")
                 raise

@@ -18,7 +18,7 @@ from strategies.train.data.batches import TrainingData, open_windows
 from strategies.train.engine import Batch
 from strategies.train.engines.spmd import SpmdEngine
 from strategies.train.fine_tuning.source import source_of
-from strategies.train.guards import LossDiverged
+from strategies.train.guards import Diverged
 from strategies.train.mesh import Mesh
 from strategies.train.precision import first_loss_scale
 from strategies.train.step import Step, Steps
@@ -158,7 +158,7 @@ def test_no_update_is_made_once_a_broken_step_is_known(
 ) -> None:
     notes: list[str] = []
     steps = steps_of(Told(notes, ahead=ahead, broken=3), ragged, tmp_path)
-    with pytest.raises(LossDiverged, match="step 3: the loss is nan on rank 0"):
+    with pytest.raises(Diverged, match="step 3: the loss is nan on rank 0"):
         taken(steps, 9)
     assert notes.count("update") == updates
 
