@@ -102,6 +102,7 @@ def main():
         log(step=step, accuracy=right)
         print(f"after {step} steps {right:.1%} of the test images are recognised")
     if ranks > 1:
+        dist.barrier()  # DDP keeps gloo's threads: they let go of the last sum before Python ends
         dist.destroy_process_group()
 
 
