@@ -90,7 +90,7 @@ def service_rows(*, seconds: float) -> list[Row]:
             )
             chart_ms = service.long_chart(served, attempt)
             service.drain(served)
-            rate, p99_ms = service.submissions(served, seconds)
+            rate, p99_ms, _ = service.submissions(served, seconds)
         rows += [
             (
                 f"submissions per second, {kind}",

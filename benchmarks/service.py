@@ -42,6 +42,10 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 CLIENTS = 8
 SETTLED_S = 10.0
 LAUNCHERS = ("warm", "spawner")
+NO_LIMITS = {
+    "TRAINYARD_SUBMISSIONS_PER_MINUTE": "100000000",
+    "TRAINYARD_MAX_QUEUED_JOBS": "100000000",
+}
 KEYS = ("loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "tps", "data_time_s", "loss_max")
 
 
@@ -59,12 +63,15 @@ class ServedApi:
     database_url: str
 
 
-def submissions(served: ServedApi, seconds: float) -> tuple[float, float]:
-    """Return accepted submissions per second, and the 99th percentile of the answer time in ms."""
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        parts = pool.map(partial(_submit_for, served, seconds), served.client_tokens)
+def submissions(
+    served: ServedApi, seconds: float, clients: int = CLIENTS
+) -> tuple[float, float, int]:
+    """Return accepted submissions per second, the 99th percentile of the answer time in ms, and
+    how many there were."""
+    with ThreadPoolExecutor(clients) as pool:
+        parts = pool.map(partial(_submit_for, served, seconds), served.client_tokens[:clients])
         latencies = [latency for part in parts for latency in part]
-    return len(latencies) / seconds, 1000 * percentile(latencies, 0.99)
+    return len(latencies) / seconds, 1000 * percentile(latencies, 0.99), len(latencies)
 
 
 def metric_points(
@@ -84,12 +91,12 @@ def metric_points(
         return sum(counts) / seconds
 
 
-def long_chart(served: ServedApi, attempt: dict[str, object]) -> float:
-    """Return the median time, in ms, to read a series of 1,000,000 points reduced to 1,000."""
+def long_chart(served: ServedApi, attempt: dict[str, object], count: int = 1_000_000) -> float:
+    """Return the median time, in ms, to read a series of `count` points reduced to 1,000."""
     rank = 1000
     with connection_to(served) as connection:
         lines_a_batch = 5000
-        for first in range(0, 1_000_000, lines_a_batch):
+        for first in range(0, count, lines_a_batch):
             lines = [{"step": first + i, "curve": float(i % 97)} for i in range(lines_a_batch)]
             body = {**attempt, "rank": rank, "first_line": first, "lines": lines}
             ask(connection, "POST", "/v1/node/metrics", served.node_token, body, 200)
@@ -99,7 +106,7 @@ def long_chart(served: ServedApi, attempt: dict[str, object]) -> float:
             started = time.perf_counter()
             answer = ask(connection, "GET", path, served.user_token, None, 200)
             times.append(time.perf_counter() - started)
-        assert answer["series"][0]["points"] == 1_000_000  # type: ignore[index]
+        assert answer["series"][0]["points"] == count  # type: ignore[index]
     return 1000 * statistics.median(times)
 
 
@@ -163,11 +170,7 @@ def _served_on(database_url: str, folder: Path) -> Iterator[ServedApi]:
     processes = describe(data, listener)
     for child in (processes.api, processes.scheduler):
         child.environment = {**child.environment, "TRAINYARD_DATABASE_URL": database_url}
-    processes.api.environment = {
-        **processes.api.environment,
-        "TRAINYARD_SUBMISSIONS_PER_MINUTE": "100000000",
-        "TRAINYARD_MAX_QUEUED_JOBS": "100000000",
-    }
+    processes.api.environment = {**processes.api.environment, **NO_LIMITS}
     try:
         processes.start(_enrolment(database, "this-machine"))
         yield _prepared(database, data, listener.getsockname()[1], database_url)
@@ -179,17 +182,22 @@ def _served_on(database_url: str, folder: Path) -> Iterator[ServedApi]:
 
 def _prepared(database: Database, data: DataDirectory, port: int, database_url: str) -> ServedApi:
     """Create an administrator, the clients' users, and a node that is enrolled and has reported."""
-    served = ServedApi("127.0.0.1", port, "", (), "", database_url)
     link = data.first_start.read_text()
-    enrol = _enrolment(database, "bench")
+    with connection_to(ServedApi("127.0.0.1", port, "", (), "", database_url)) as connection:
+        body: dict[str, object] = {"secret": link.partition("secret=")[2].strip(), "name": "bench"}
+        user = ask(connection, "POST", "/v1/first-start", "", body, 201)
+    return with_clients(database, port, database_url, str(user["secret"]))
+
+
+def with_clients(database: Database, port: int, database_url: str, user_token: str) -> ServedApi:
+    """Create the clients' users, and a node that is enrolled and has reported."""
+    served = ServedApi("127.0.0.1", port, user_token, (), "", database_url)
     inventory = {
         **{"hostname": "bench", "cores": 64, "memory_gib": 256.0, "gpus": [], "slots": 64},
         **{"python": "3.11", "torch": "2.13.0"},
     }
     with connection_to(served) as connection:
-        body: dict[str, object] = {"secret": link.partition("secret=")[2].strip(), "name": "bench"}
-        user = ask(connection, "POST", "/v1/first-start", "", body, 201)
-        body = {"token": enrol, "inventory": inventory}
+        body: dict[str, object] = {"token": _enrolment(database, "bench"), "inventory": inventory}
         node = ask(connection, "POST", "/v1/node/enrol", "", body, 201)
         heartbeat: dict[str, object] = {
             **{"incarnation": "1", "boot_id": "b", "inventory": inventory, "attempts": []},
@@ -199,7 +207,7 @@ def _prepared(database: Database, data: DataDirectory, port: int, database_url: 
         token = str(node["node_token"])
         ask(connection, "POST", "/v1/node/heartbeat", token, heartbeat, 200)
     clients = add_people(database, "client", CLIENTS, Role.USER)
-    return ServedApi("127.0.0.1", port, str(user["secret"]), clients, token, database_url)
+    return ServedApi("127.0.0.1", port, user_token, clients, token, database_url)
 
 
 def add_people(database: Database, name: str, count: int, role: Role) -> tuple[str, ...]:

@@ -73,15 +73,19 @@ def _submit_and_wait(platform: Running, steps: int, launcher: str) -> tuple[floa
             assert job["state"] not in ("failed", "cancelled"), job["reason"]
             return bool(job["state"] == "succeeded")
 
-        run_directory = next((platform.data.node / "attempts").glob(f"{job_id}.*"), None)
-        while run_directory is None:
-            time.sleep(0.005)
-            run_directory = next((platform.data.node / "attempts").glob(f"{job_id}.*"), None)
-        metrics = run_directory / "metrics.jsonl"
+        def run_directory() -> Path | None:
+            return next((platform.data.node / "attempts").glob(f"{job_id}.*"), None)
+
+        metrics = wait_for(run_directory, what="the run directory", every_s=0.005) / "metrics.jsonl"
         first = wait_for(lambda: _first_line(metrics), what="the first step", every_s=0.005)
-        times = _follow_step_times(metrics, steps)
-        wait_for(finished, what="the end of the job", within_s=300)
-    return first - submitted, times
+        # Asked rarely: each answer is work of the API beside the steps that are measured.
+        wait_for(
+            finished, what="the end of the job", within_s=300, every_s=0.1 if steps < 10 else 2
+        )
+        parameters = {"keys": "step_time_s", "resolution": "10000"}
+        answer = client.get(f"/v1/jobs/{job_id}/metrics", params=parameters)
+        [series] = answer.raise_for_status().json()["series"]
+    return first - submitted, series["values"][SKIPPED_STEPS:] or series["values"]
 
 
 def _by_hand(steps: int) -> tuple[float, list[float]]:
@@ -125,24 +129,8 @@ def _first_line(metrics: Path) -> float | None:
     return float(json.loads(line)["time"]) if newline else None
 
 
-def _follow_step_times(metrics: Path, steps: int) -> list[float]:
-    """Return the step times, read while the job runs: the run directory is wiped once it is all
-    stored."""
-    times: list[float] = []
-
-    def complete() -> bool:
-        nonlocal times
-        if metrics.exists():
-            times = _step_times(metrics)
-        return len(times) >= max(1, steps - SKIPPED_STEPS) or not metrics.exists()
-
-    wait_for(complete, what=f"{steps} steps", within_s=300, every_s=0.05)
-    return times
-
-
 def _step_times(metrics: Path) -> list[float]:
-    whole_lines, _, _ = metrics.read_text().rpartition("\n")  # the last one may be half-written
-    records = [json.loads(line) for line in whole_lines.splitlines()]
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
     times = [float(record["step_time_s"]) for record in records if "step_time_s" in record]
     return times[SKIPPED_STEPS:] or times
 

@@ -58,10 +58,11 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     _upgrade(data)
     listener = listen(port)
     processes = describe(data, listener, forked=True)
+    enrolment = _enrolment(data)
     gc.collect()
     gc.freeze()  # a collection would write to every object, and a fork no longer share its page
     try:
-        processes.start(_enrolment(data))
+        processes.start(enrolment)
         write_atomically(data.address, processes.url.encode(), mode=PRIVATE)
         if port is None and listener.getsockname()[1] != FIRST_PORT:
             say(f"Port {FIRST_PORT} is in use; using {listener.getsockname()[1]}.")

@@ -7,6 +7,7 @@ person whose role has changed, ends.
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -62,24 +63,29 @@ class Audience:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._seats: set[OpenStream] = set()
+        self._seats: dict[str, set[OpenStream]] = defaultdict(set)
+        """Open streams by the id of the person who watches them."""
 
     @property
     def num_seats(self) -> int:
         """Number of open streams."""
-        return len(self._seats)
+        return sum(len(seats) for seats in self._seats.values())
 
     def seat(self, person: Person) -> OpenStream:
         """Return a place for one more stream; `leave` it at the end. Raises TooManyStreams."""
-        if sum(one.person.id == person.id for one in self._seats) >= MOST_STREAMS:
+        seats = self._seats[person.id]
+        if len(seats) >= MOST_STREAMS:
             raise TooManyStreams
         seat = OpenStream(person)
-        self._seats.add(seat)
+        seats.add(seat)
         return seat
 
     def leave(self, seat: OpenStream) -> None:
         """Give the place of a stream back."""
-        self._seats.discard(seat)
+        seats = self._seats[seat.person.id]
+        seats.discard(seat)
+        if not seats:
+            del self._seats[seat.person.id]
 
     async def look_after(self) -> None:
         """End, repeatedly and until cancelled, the streams of people who may not watch any more."""
@@ -92,7 +98,7 @@ class Audience:
 
     async def look(self) -> None:
         """End the streams of people who may not watch any more."""
-        seats = list(self._seats)
+        seats = [seat for of_person in self._seats.values() for seat in of_person]
         tokens = {seat.person.token_id for seat in seats}
         if not tokens:
             return

@@ -9,6 +9,7 @@ from typing import TypeVar
 import anyio
 from sqlalchemy.orm import Session
 
+from api.watching.arrivals import Arrivals
 from api.watching.news import Mark, News, Position, first_news, first_position, read_news
 from api.watching.reader import Reader
 from core.database.database import Database
@@ -35,8 +36,10 @@ class Feed(Reader):
         job_id: str,
         limiter: anyio.CapacityLimiter,
         catching_up: anyio.CapacityLimiter,
+        arrivals: Arrivals,
     ) -> None:
-        """Set the threads that read: `limiter` for all viewers, `catching_up` for new ones."""
+        """Set the threads that read: `limiter` for all viewers, `catching_up` for new ones, and
+        `arrivals` for the first viewers of jobs that wait."""
         super().__init__(POLL_S, REST_S, gather_s=GATHER_S)
         self.job_id = job_id
         self.position = Position()
@@ -45,7 +48,7 @@ class Feed(Reader):
         self.mark: Mark | None = None
         """Mark of the job at the last reading, while it waits."""
         self._database = database
-        self._limiter, self._catching_up = limiter, catching_up
+        self._limiter, self._catching_up, self._arrivals = limiter, catching_up, arrivals
         self._batches: OrderedDict[str, News] = OrderedDict()
         self._opening: tuple[bytes, Position] | None = None
         self._turn = asyncio.Lock()  # of those who catch up
@@ -95,7 +98,7 @@ class Feed(Reader):
     async def _read(self) -> None:
         more = True
         if not self.job:
-            payload, before, news = await self._ask(first_news, self._catching_up)
+            payload, before, news = await self._first_news()
             self._opening, more = (payload, before), news.has_more
             self._take(before, news)
         while more and not self.is_over:
@@ -103,6 +106,12 @@ class Feed(Reader):
             news = await self._ask(partial(read_news, since=before), self._limiter)
             more = news.has_more
             self._take(before, news)
+
+    async def _first_news(self) -> tuple[bytes, Position, News]:
+        news = await self._arrivals.news_of(self.job_id)
+        if news is not None:
+            return b"", Position(), news
+        return await self._ask(first_news, self._catching_up)
 
     def _take(self, before: Position, news: News) -> None:
         is_new = news.job != self.job or news.is_over

@@ -25,6 +25,7 @@ import structlog
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.watching.arrivals import Arrivals
 from api.watching.board import Board
 from api.watching.feed import Feed
 from api.watching.lists import ListName, Lists
@@ -77,6 +78,7 @@ class Hub:
         self._is_closing = False
         self._limiter = anyio.CapacityLimiter(READERS)
         self._catching_up = anyio.CapacityLimiter(CATCHING_UP)
+        self._arrivals = Arrivals(database)
         self._waiting_jobs = WaitingJobs(database, self._feeds, self._limiter)
         self._listener: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,7 +117,7 @@ class Hub:
         end."""
         feed = self._feeds.get(job_id)
         if feed is None:
-            feed = Feed(self._database, job_id, self._limiter, self._catching_up)
+            feed = Feed(self._database, job_id, self._limiter, self._catching_up, self._arrivals)
             self._feeds[job_id] = feed
         feed.join()
         self._waiting_jobs.join()

@@ -5,7 +5,8 @@ that comes back with it misses nothing and gets nothing twice.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from api.jobs.job_views import JOB_WITH_CONTEXT, job_views
+from api.jobs.job_views import JOB_WITH_CONTEXT, JOBS_WITH_CONTEXT, job_views
 from api.records import log_store, metric_store
 from api.records.log_store import LogCursor, LogFilter
 from api.watching.schemas import LiveLog, LiveMetrics
@@ -42,6 +43,12 @@ EVENTS = (
     .order_by(Event.id)
     .limit(EVENTS_A_READ)
 )
+FIRST_EVENTS = (
+    select(Event)
+    .where(Event.subject.in_(bindparam("job_ids", expanding=True)))
+    .order_by(Event.id)
+    .limit(EVENTS_A_READ)
+)
 WITH_METRICS = (
     select(Attempt.epoch, Attempt.id, StreamCursor.position)
     .join(StreamCursor, StreamCursor.attempt_id == Attempt.id)
@@ -56,6 +63,7 @@ MARKS = (
     )
     .where(Job.id.in_(bindparam("job_ids", expanding=True)), Job.state.in_(sorted(WAITING_JOB)))
 )
+JOBS = JOBS_WITH_CONTEXT.where(Job.id.in_(bindparam("job_ids", expanding=True)))
 HANDED_OVER = select(Job.id).where(Job.id == bindparam("job_id"), has_handed_over())
 EPOCH = 2  # of a mark
 NO_END = 2**63 - 1
@@ -146,6 +154,36 @@ def first_news(session: Session, job_id: str) -> tuple[bytes, Position, News]:
     return *begin, _news_after(session, job_id, begin[1], mark)
 
 
+def news_of_untried(session: Session, job_ids: Collection[str]) -> dict[str, News]:
+    """Map job id -> the news from the start, of those that wait for their first attempt.
+
+    They are read together; one that is left out is read alone, by `first_news`.
+    """
+    marks = {job: mark for job, mark in marks_of(session, job_ids).items() if _is_untried(mark)}
+    wanted = {"job_ids": [*marks]}
+    events = session.scalars(FIRST_EVENTS, wanted).all() if marks else []
+    if not marks or len(events) == EVENTS_A_READ:
+        return {}
+    events_of = defaultdict(list)
+    for event in events:
+        events_of[event.subject].append(event)
+    rows = session.execute(JOBS, wanted).all()
+    found = {}
+    for row, view in zip(rows, job_views(session, rows), strict=True):
+        job = row[0]
+        parts, position = _told_events(events_of[job.id], Position())
+        has_more = job.epoch > 0  # its first attempt has come meanwhile
+        found[job.id] = News(
+            payload=b"".join(parts),
+            position=position,
+            job=view.model_dump_json(),
+            has_more=has_more,
+            is_over=not has_more and _is_over(session, job),
+            mark=marks[job.id],
+        )
+    return found
+
+
 def marks_of(session: Session, job_ids: Collection[str]) -> dict[str, Mark]:
     """Map job id -> mark, of those that wait."""
     return {job_id: tuple(mark) for job_id, *mark in session.execute(MARKS, {"job_ids": job_ids})}
@@ -167,15 +205,10 @@ def _news_after(
     *,
     until: Position | None = None,
 ) -> News:
-    parts: list[bytes] = []
-    position = since
     last_event = NO_END if until is None else until.event
     wanted = {"job_id": job_id, "since": since.event, "until": last_event}
     events = session.scalars(EVENTS, wanted).all()
-    for event in events:
-        position = replace(position, event=event.id)
-        text = EVENT_JSON.dump_json(EventView.model_validate(event)).decode()
-        parts.append(message("event", text, position))
+    parts, position = _told_events(events, since)
     has_more = len(events) == EVENTS_A_READ
 
     untried = _is_untried(mark)
@@ -197,6 +230,16 @@ def _news_after(
         is_over=not has_more and _is_over(session, job),
         mark=mark,
     )
+
+
+def _told_events(events: Iterable[Event], since: Position) -> tuple[list[bytes], Position]:
+    """Return a message for each event, and the position after them."""
+    parts, position = [], since
+    for event in events:
+        position = replace(position, event=event.id)
+        text = EVENT_JSON.dump_json(EventView.model_validate(event)).decode()
+        parts.append(message("event", text, position))
+    return parts, position
 
 
 def _reports_after(

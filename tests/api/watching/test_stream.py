@@ -3,16 +3,18 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
+from sqlalchemy.orm import Session
 
-from api.watching import feed, news, waiting_jobs
+from api.watching import arrivals, feed, news, waiting_jobs
 from api.watching.hub import Hub
+from api.watching.news import News
 from core.base.reasons import NamedCode
 from core.process.settings import ApiSettings
 from core.transitions import Explanation, explain
@@ -292,6 +294,35 @@ def test_nothing_is_lost_of_a_job_that_runs_and_ends_while_it_is_opened(
     assert viewer.log_texts == [f"{n:04}" for n in range(10)]
     assert viewer.told[-1].event == "end"
     free(world.database)
+
+
+@quick_on_postgresql
+def test_jobs_that_wait_are_opened_together_and_tell_what_each_tells_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_ids = [str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"]) for _ in range(12)]
+    groups: list[int] = []
+    real = arrivals.news_of_untried
+
+    def counted(session: Session, wanted: Collection[str]) -> dict[str, News]:
+        groups.append(len(wanted))
+        return real(session, wanted)
+
+    monkeypatch.setattr(arrivals, "news_of_untried", counted)
+
+    async def watch() -> list[Viewer]:
+        hub = Hub(world.database, world.process.settings.redis_url)
+        viewers = [Viewer(hub, job_id) for job_id in job_ids]
+        return await asyncio.gather(*(one.watch(lambda v: bool(v.event_ids)) for one in viewers))
+
+    together = asyncio.run(watch())
+    assert sum(groups) == len(job_ids)
+    assert len(groups) <= 3  # the first may come alone
+    monkeypatch.setattr(news, "EVENTS_A_READ", 1)  # more events than a reading takes
+    monkeypatch.setattr(news, "FIRST_EVENTS", news.FIRST_EVENTS.limit(1))
+    alone = asyncio.run(watch())
+    assert [one.told for one in alone] == [one.told for one in together]
+    assert [one.last_id for one in alone] == [one.last_id for one in together]
 
 
 def test_a_crowd_that_comes_together_is_read_for_a_few_times(
