@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all openapi chaos check format bench bench-course bench-train bench-scheduler bench-packing bench-everyday scale screenshots compose-try clean
+.PHONY: help demo up test test-all openapi chaos check format bench bench-course bench-train bench-platforms bench-scheduler bench-packing bench-everyday scale screenshots compose-try clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -84,6 +84,9 @@ bench-course: $(INSTALLED)  ## Play a course's busiest hours (ONLY="--only openi
 bench-train: $(INSTALLED)  ## Measure our training loop against others; writes docs/benchmarks-training.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.train
+
+bench-platforms: $(INSTALLED)  ## Measure Trainyard beside Slurm, Ray Jobs and MLflow; writes docs/benchmarks-platforms.md
+	$(BIN)/python -m benchmarks.platforms $(ONLY)
 
 bench-scheduler: $(INSTALLED)  ## Replay traces (TRACES=folder) under four rules; writes docs/benchmarks-scheduling.md
 	$(BIN)/python -m benchmarks.scheduling $(TRACES)

@@ -1,4 +1,7 @@
-"""The platform's part of the `trainyard` command; the client finds it by its entry points."""
+"""The platform's part of the `trainyard` command; the client finds it by its entry points.
+
+Each command imports what it runs when it runs.
+"""
 
 import os
 import sys
@@ -9,14 +12,10 @@ import typer
 
 from core.base.errors import NotFound
 from core.database.schema import UnknownRevision
-from standalone import demo as demonstration
+from core.process.garbage import uncollected
 from standalone.data_directory import AlreadyRunning, DataDirectory
 from standalone.processes import StartFailed
-from standalone.up import run
 from standalone.valkey import SocketPathTooLong
-from standalone.way_in import NoWayIn, find_platform, make_link
-from worker.proving import command as proving
-from worker.proving.preflight import run as examine
 
 Data = Annotated[
     Path | None,
@@ -35,6 +34,9 @@ Port = Annotated[
 
 def up(data: Data = None, port: Port = None) -> None:
     """Start the whole platform on this machine and leave it running until Ctrl-C."""
+    with uncollected():
+        from standalone.up import run
+
     try:
         run(_directory(data), port, typer.echo)
     except AlreadyRunning as error:
@@ -47,6 +49,8 @@ def up(data: Data = None, port: Port = None) -> None:
 
 def demo(data: Data = None) -> None:
     """Start the platform, train a small GPT through all of it, and show the result."""
+    from standalone import demo as demonstration
+
     raise typer.Exit(demonstration.run(_directory(data)))
 
 
@@ -71,6 +75,8 @@ def login_link(
     It needs no login, but the platform's database: run it on the machine, and as the user, of the
     platform. The platform may be running or not. The audit log names it.
     """
+    from standalone.way_in import NoWayIn, find_platform, make_link
+
     try:
         platform = find_platform(_directory(data) if data else None, _note)
         typer.echo(make_link(platform, name, _note, actor="trainyard login-link"))
@@ -114,6 +120,8 @@ def preflight(
     Exit code: 0 healthy, 10 wrong numbers, 11 a slow rank, 12 ranks dead, hung or out of step, 1
     not started.
     """
+    from worker.proving.preflight import run as examine
+
     raise typer.Exit(examine(ranks=ranks, quick=quick, as_json=as_json))
 
 
@@ -145,6 +153,8 @@ def prove(
     Drain the node first. The proof is named by its hash. Exit code: 0 no check failed, 1 one did
     (or the checked file was changed), 2 invalid input.
     """
+    from worker.proving import command as proving
+
     if check is not None:
         raise typer.Exit(proving.check_file(check))
     names = [name.strip() for name in only.split(",") if name.strip()]

@@ -8,16 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 import httpx2
 
-from api.main import main as api
-from scheduler.main import main as scheduler
 from standalone import valkey
 from standalone.children import Child
 from standalone.data_directory import DataDirectory
-from worker.main import main as worker
 
 FIRST_PORT, PORTS_TRIED = 8471, 50
 BACKLOG = 2048
@@ -28,11 +27,6 @@ ON_CPU = {
     "CUDA_VISIBLE_DEVICES": "",
     # A machine that is no GPU node has other work: it gets the memory of an idle launcher back.
     "TRAINYARD_WARM_RESTS_AFTER_MIN": os.environ.get("TRAINYARD_WARM_RESTS_AFTER_MIN", "10"),
-}
-MAINS: dict[str, Callable[[], object]] = {
-    "api": api,
-    "scheduler": scheduler,
-    "worker": lambda: worker([]),
 }
 
 
@@ -56,17 +50,18 @@ class Processes:
         return [self.valkey, self.api, self.scheduler, self.worker]
 
     def start(self, enrol_token: str) -> None:
-        """Start everything and wait until the API answers; raises StartFailed."""
-        self.valkey.start()
-        self.api.start()
-        self._wait_for_api()
-        self.scheduler.start()
+        """Start everything and wait until the API answers; raises StartFailed.
+
+        The worker's first request waits at the listening socket until the API takes it.
+        """
         if enrol_token:
             self.worker.environment = {
                 **self.worker.environment,
                 "TRAINYARD_ENROL_TOKEN": enrol_token,
             }
-        self.worker.start()
+        for child in self.all:
+            child.start()
+        self._wait_for_api()
 
     def keep_running(self, stop: threading.Event, say: Callable[[str], None]) -> None:
         """Start again what fails, with growing pauses, until `stop` is set.
@@ -113,7 +108,7 @@ def describe(data: DataDirectory, listener: socket.socket, *, forked: bool = Fal
     }
 
     def child(name: str, environment: dict[str, str], inherited: Sequence[int] = ()) -> Child:
-        command = MAINS[name] if forked else _program(name)
+        command = _imported(name) if forked else _program(name)
         return Child(name, command, environment, data.logs / f"{name}.log", inherited)
 
     return Processes(
@@ -193,6 +188,12 @@ def interrupt_on_signals(stop: threading.Event) -> None:
 
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
+
+
+def _imported(name: str) -> Callable[[], object]:
+    """Import a process's modules, which its fork then has; return its main function."""
+    main = import_module(f"{name}.main").main
+    return partial(main, []) if name == "worker" else main
 
 
 def _program(name: str) -> list[str]:

@@ -1,6 +1,5 @@
 """`trainyard up`: the whole platform in one data directory, until Ctrl-C."""
 
-import gc
 import os
 import threading
 import time
@@ -17,6 +16,7 @@ from core.base.clock import utc_now
 from core.database.database import Database
 from core.database.schema import is_newest, upgrade
 from core.jobs.attempts import ask_to_stop
+from core.process.garbage import uncollected
 from core.states import LIVE_JOB, JobState, Outcome
 from core.tables.jobs import Job
 from core.tables.kinds import LinkKind
@@ -55,12 +55,14 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     data.create()
     lock = data.lock()
     data.address.unlink(missing_ok=True)  # a platform that was killed has left its own
-    _upgrade(data)
+    upgrade_of = _begin_upgrade(data)
     listener = listen(port)
-    processes = describe(data, listener, forked=True)
-    enrolment = _enrolment(data)
-    gc.collect()
-    gc.freeze()  # a collection would write to every object, and a fork no longer share its page
+    with uncollected():
+        processes = describe(data, listener, forked=True)
+        if upgrade_of is not None and upgrade_of.wait() != 0:
+            log = _upgrade_log(data)
+            raise StartFailed(f"The database was not upgraded: see the end of {log}.")
+        enrolment = _enrolment(data)
     try:
         processes.start(enrolment)
         write_atomically(data.address, processes.url.encode(), mode=PRIVATE)
@@ -82,25 +84,27 @@ def _opened(data: DataDirectory) -> "closing[Database]":
     return closing(Database(data.database_url))
 
 
-def _upgrade(data: DataDirectory) -> None:
-    """Upgrade the database, in a process that ends: what it imports is needed by no other. Raises
-    UnknownRevision, StartFailed."""
+def _begin_upgrade(data: DataDirectory) -> Fork | None:
+    """Begin to upgrade the database, in a process that ends: what it imports is needed by no other,
+    and the others' modules are imported meanwhile. None if it is the newest. Raises
+    UnknownRevision."""
     with _opened(data) as database:
         if is_newest(database):
-            return
+            return None
 
     def work() -> None:
         with _opened(data) as database:
             upgrade(database)
 
-    path = data.logs / "upgrade.log"
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    log = os.open(_upgrade_log(data), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        code = Fork("ty-upgrade", work, {}, log, []).wait()
+        return Fork("ty-upgrade", work, {}, log, [])
     finally:
         os.close(log)
-    if code != 0:
-        raise StartFailed(f"The database was not upgraded: see the end of {path}.")
+
+
+def _upgrade_log(data: DataDirectory) -> Path:
+    return data.logs / "upgrade.log"
 
 
 def _greet(data: DataDirectory, processes: Processes, say: Say) -> None:

@@ -1,0 +1,1 @@
+"""Trainyard beside Slurm, Ray Jobs and MLflow, on one machine in one run."""
