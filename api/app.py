@@ -57,9 +57,11 @@ from api.middleware.request_ids import NameRequests
 from api.nodes import routes as nodes
 from api.nodes import routes_files as node_files
 from api.nodes import routes_heartbeat as node_heartbeat
+from api.nodes import routes_logs as node_logs
 from api.nodes import routes_metrics as node_metrics
 from api.nodes import routes_protocol as node_protocol
 from api.nodes import routes_workspaces as node_workspaces
+from api.nodes.log_pieces import LogPieces
 from api.nodes.metric_batches import Merges, MetricBatches
 from api.nodes.pace import NodeCount
 from api.nodes.routes_heartbeat import WholeBeats
@@ -115,6 +117,7 @@ LONGEST_STATEMENT_S = 20.0  # whoever asked has given up by then
 ROUTERS = (  # the busiest first: an address is looked for from the top
     node_heartbeat.router,
     node_metrics.router,
+    node_logs.router,
     plan_accuracy.router,
     submission.router,
     jobs.router,
@@ -204,6 +207,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         Submissions(),
         Readings(),
         MetricBatches(),
+        LogPieces(),
         Merges(),
         Openings(),
         Forecasts(),

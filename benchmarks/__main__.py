@@ -1,4 +1,4 @@
-"""`make bench`: measure everything and write docs/benchmarks.md, in a quarter of an hour."""
+"""`make bench`: measure everything and write docs/benchmarks.md, in half an hour."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ def main() -> None:
     quick = arguments.parse_args().quick
     rows = [
         *launch_rows(pairs=2 if quick else 5),
-        *step_rows(pairs=2 if quick else 20, steps=50 + training.SKIPPED_STEPS),
+        *step_rows(pairs=2 if quick else 60, steps=50 + training.SKIPPED_STEPS),
         *service_rows(seconds=2 if quick else 10),
         *watching_rows(streams=100 if quick else 1000, seconds=3 if quick else 10),
         *booking_rows(rounds=2 if quick else 30),
@@ -53,7 +53,7 @@ def launch_rows(*, pairs: int) -> list[Row]:
     """Measure the time from submission to the first step."""
     tell("submit to first step")
     warm, torchrun, by_hand = training.first_step(pairs)
-    goal = "ratio <= 0.25"
+    goal = "ratio <= 0.10"
     by_warm, by_torchrun = ratio(warm, by_hand), ratio(torchrun, by_hand)
     hand = f"{statistics.median(by_hand):.2f} s"
     return [
@@ -73,8 +73,14 @@ def launch_rows(*, pairs: int) -> list[Row]:
 def step_rows(*, pairs: int, steps: int) -> list[Row]:
     """Measure the step time."""
     tell("step time")
-    measured = training.step_time(pairs, steps)
-    return [("step time under the platform / plain torchrun", str(measured), "ratio <= 1.01")]
+    of_medians, of_means = training.step_time(pairs, steps)
+    return [
+        (
+            "step time under the platform / plain torchrun, on cores that share the platform",
+            f"{of_medians}; of mean steps {of_means}",
+            "ratio <= 1.005",
+        )
+    ]
 
 
 def service_rows(*, seconds: float) -> list[Row]:

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
@@ -84,6 +86,31 @@ def ddp(run_plan: RunPlan) -> Step:
         (batch,) = batches
         set_rate(optimizer, rate)
         loss = token_loss_sum(replicated(batch.inputs_BT), batch.labels_BT) / valid_tokens
+        torch.autograd.backward(loss * dist.get_world_size())
+        nn.utils.clip_grad_norm_(model.parameters(), run_plan.spec.training.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        total = loss.detach()
+        dist.all_reduce(total)
+        return total
+
+    return step
+
+
+def fsdp2(run_plan: RunPlan) -> Step:
+    """Return a step of PyTorch's fully_shard, written by hand: each layer and the rest a unit."""
+    dist.init_process_group("gloo")
+    model = build_model(run_plan.spec, device=CPU)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.layers.values():
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = optimizer_of(model, run_plan)
+
+    def step(batches: list[Batch], valid_tokens: int, rate: float) -> Tensor:
+        (batch,) = batches
+        set_rate(optimizer, rate)
+        loss = token_loss_sum(model(batch.inputs_BT), batch.labels_BT) / valid_tokens
         torch.autograd.backward(loss * dist.get_world_size())
         nn.utils.clip_grad_norm_(model.parameters(), run_plan.spec.training.max_grad_norm)
         optimizer.step()
@@ -177,7 +204,7 @@ def deepspeed(run_plan: RunPlan) -> Step:
 
 
 PEERS: dict[str, Callable[[RunPlan], Step]] = {
-    peer.__name__: peer for peer in (plain, ddp, accelerate, fabric, deepspeed)
+    peer.__name__: peer for peer in (plain, ddp, fsdp2, accelerate, fabric, deepspeed)
 }
 
 

@@ -28,8 +28,12 @@ from strategies.plan.spec import TrainSpec
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-training.md"
 SKIPPED_STEPS = 10  # caches and allocators warm up
-GOALS = {"plain": 1.02, "ddp": 1.02, "accelerate": 1.0, "fabric": 1.0, "deepspeed": 1.0}
-RANKS = {"plain": 1, "ddp": 2, "accelerate": 2, "fabric": 2, "deepspeed": 2}
+GOALS = {
+    **{"plain": 1.02, "ddp": 1.02, "fsdp2": 1.0},
+    **{"accelerate": 1.0, "fabric": 1.0, "deepspeed": 1.0},
+}
+STRATEGIES = {"plain": "single", "fsdp2": "fsdp"}
+"""Strategy of our loop against a peer; `ddp` against those that are not named."""
 PACKAGES = {"accelerate": "accelerate", "fabric": "lightning-fabric", "deepspeed": "deepspeed"}
 
 
@@ -52,11 +56,12 @@ def main() -> None:
 def against(peer: str, *, pairs: int, steps: int) -> tuple[Ratio, float, float]:
     """Return our median step time / theirs, ours in ms, and the largest relative difference of the
     losses."""
-    ranks, ours, theirs, difference = RANKS[peer], [], [], 0.0
+    strategy = STRATEGIES.get(peer, "ddp")
+    ranks, ours, theirs, difference = _ranks(peer), [], [], 0.0
     for _ in range(pairs):
         with tempfile.TemporaryDirectory(prefix="ty-bench-") as folder:
             directory = RunDirectory(Path(folder))
-            directory.plan.write_text(run_plan(ranks, steps).model_dump_json())
+            directory.plan.write_text(run_plan(strategy, ranks, steps).model_dump_json())
             launch(ranks, "strategies.train", "--plan", str(directory.plan), "--run-dir", folder)
             lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
             losses = [line["loss"] for line in lines if "loss" in line]
@@ -73,12 +78,12 @@ def against(peer: str, *, pairs: int, steps: int) -> tuple[Ratio, float, float]:
     return ratio(ours, theirs), 1000 * statistics.median(ours), difference
 
 
-def run_plan(ranks: int, steps: int) -> RunPlan:
-    """Return the example's plan for some ranks and steps, on the standard library's text."""
+def run_plan(strategy: str, ranks: int, steps: int) -> RunPlan:
+    """Return the example's plan for a strategy, ranks and steps, on the standard library's text."""
     body = yaml.safe_load(EXAMPLE.read_text())
     body["training"] |= {"steps": steps, "warmup_steps": 1}
     body["data"]["held_out"] = 0
-    body["parallelism"] = {"strategy": "ddp" if ranks > 1 else "single"}
+    body["parallelism"] = {"strategy": strategy}
     spec = TrainSpec.model_validate(
         {key: body[key] for key in TrainSpec.model_fields if key in body}
     )
@@ -86,6 +91,10 @@ def run_plan(ranks: int, steps: int) -> RunPlan:
     resolved = plan(spec, nodes=1, ranks_per_node=ranks, hardware=here)
     text = prepare(Path(tempfile.gettempdir()) / "trainyard-bench")
     return RunPlan(spec=spec, plan=resolved, dataset_path=str(text), sample_bytes=0)
+
+
+def _ranks(peer: str) -> int:
+    return 1 if peer == "plain" else 2
 
 
 def launch(ranks: int, module: str, *arguments: str) -> None:
@@ -108,7 +117,7 @@ def as_page(rows: list[tuple[str, Ratio, float, float]]) -> str:
     for peer, measured, own_ms, difference in rows:
         name = f"{peer} {version(PACKAGES[peer])}" if peer in PACKAGES else f"{peer} PyTorch"
         lines.append(
-            f"| {name} | {RANKS[peer]} | {measured} | {own_ms:.1f} ms | <= {GOALS[peer]:.2f} | "
+            f"| {name} | {_ranks(peer)} | {measured} | {own_ms:.1f} ms | <= {GOALS[peer]:.2f} | "
             f"{difference:.1e} |"
         )
     return (

@@ -38,16 +38,21 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
     return warm, torchrun, by_hand
 
 
-def step_time(pairs: int, steps: int) -> Ratio:
-    """Return the median step time under the platform / under torchrun by hand, run in turn."""
+def step_time(pairs: int, steps: int) -> tuple[Ratio, Ratio]:
+    """Return the step time under the platform / under torchrun by hand, run in turn: of the median
+    step of each run, and of its mean step, in which each interruption counts."""
     ours, theirs = [], []
     with running_platform(forked=False) as platform:
         _submit_and_wait(platform, steps=2, launcher="warm")
         for _ in range(pairs):
-            ours.append(statistics.median(_submit_and_wait(platform, steps, "auto")[1]))
+            ours.append(_submit_and_wait(platform, steps, "auto")[1])
             # The platform is idle meanwhile, as it would be on a node of its own.
-            theirs.append(statistics.median(_by_hand(steps)[1]))
-    return ratio(ours, theirs)
+            theirs.append(_by_hand(steps)[1])
+    of_medians, of_means = (
+        ratio([average(one) for one in ours], [average(one) for one in theirs])
+        for average in (statistics.median, statistics.fmean)
+    )
+    return of_medians, of_means
 
 
 def _spec(steps: int) -> dict[str, object]:

@@ -59,7 +59,7 @@ class LaneKind(StrEnum):
 
     HEARTBEATS = "heartbeats"
     NODES = "nodes"
-    METRICS = "metrics"
+    TELEMETRY = "telemetry"
     NODE_FILES = "node_files"
     CLICKS = "clicks"
     SUBMISSIONS = "submissions"
@@ -90,7 +90,7 @@ LIMITS = {
     # no thread; those that are taken in whole have two places (`api.nodes.routes_heartbeat`).
     LaneKind.HEARTBEATS: Limit(16, 512, 20.0),
     LaneKind.NODES: Limit(2, 256, 20.0),
-    LaneKind.METRICS: Limit(16, 256, 20.0),  # written together: they wait, and hold no thread
+    LaneKind.TELEMETRY: Limit(16, 256, 20.0),  # written together: they wait, and hold no thread
     LaneKind.NODE_FILES: Limit(16, 64, 30.0),
     LaneKind.CLICKS: Limit(4, 512, 15.0),
     LaneKind.SUBMISSIONS: Limit(16, 512, 15.0),  # those that wait together are written together
@@ -138,8 +138,8 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
     health."""
     if path == "/v1/node/heartbeat":
         return LaneKind.HEARTBEATS
-    if path == "/v1/node/metrics":
-        return LaneKind.METRICS
+    if path in ("/v1/node/metrics", "/v1/node/logs"):
+        return LaneKind.TELEMETRY
     if path.startswith("/v1/node/"):
         return LaneKind.NODE_FILES if path.startswith("/v1/node/files/") else LaneKind.NODES
     if not path.startswith(("/v1/", "/client/")):

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import structlog
 from fastapi.concurrency import run_in_threadpool
-from sqlalchemy import and_, bindparam, func, select, update
+from sqlalchemy import bindparam, func, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from api.nodes.fencing import FencedAttempt, no_attempt, require_not_abandoned
+from api.nodes.fencing import FencedAttempt
+from api.nodes.senders import Senders, lock_jobs
 from api.records import metric_store
 from api.records.metric_store import Batch, Latest
-from api.web.auth import find_node
 from api.web.bells import Bells
 from api.web.clean_text import clean_text
 from api.web.groups import Groups
@@ -27,47 +27,13 @@ from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.errors import ServiceError
 from core.jobs import attempts
-from core.states import AttemptState, NodeState
-from core.tables.jobs import Attempt, AttemptPart, Job
-from core.tables.kinds import TokenKind
-from core.tables.nodes import Node
-from core.tables.people import Token
-from core.tables.telemetry import StreamCursor
+from core.states import AttemptState
+from core.tables.jobs import Attempt, Job
 from core.wire.messages import MetricsAck, MetricsBatch
 
 log = structlog.get_logger()
 
 # Built once: to build a query takes longer than to ask it, and nodes send these all the time.
-LOCK = (  # first, and alone: what is read in the same statement may be older than the lock
-    select(Job.id)
-    .where(Job.id.in_(bindparam("job_ids", expanding=True)))
-    .order_by(Job.id)
-    .with_for_update(key_share=True)
-)
-OWN = (
-    select(Token.sha256, Attempt.job_id, Attempt.epoch, Attempt.id, Attempt.state)
-    .add_columns(AttemptPart.node_id, AttemptPart.position, AttemptPart.exit, Job.epoch)
-    .add_columns(StreamCursor.stream, StreamCursor.position)
-    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
-    .join(Job, Job.id == Attempt.job_id)
-    .join(Node, Node.id == AttemptPart.node_id)
-    .join(Token, Token.node_id == Node.id)
-    .outerjoin(
-        StreamCursor,
-        and_(
-            StreamCursor.attempt_id == Attempt.id,
-            StreamCursor.stream.in_(bindparam("streams", expanding=True)),
-        ),
-    )
-    .where(
-        Attempt.job_id.in_(bindparam("job_ids", expanding=True)),
-        Attempt.epoch.in_(bindparam("epochs", expanding=True)),
-        Token.sha256.in_(bindparam("tokens", expanding=True)),
-        Token.kind == TokenKind.NODE,
-        Token.revoked_at.is_(None),
-        Node.state != NodeState.RETIRED,
-    )
-)
 SEEN_STEP = (
     update(Attempt)
     .where(Attempt.id == bindparam("attempt_id"))
@@ -176,19 +142,19 @@ async def take(process: Process, sent: SentBatch) -> MetricsAck:
 
 def append_together(session: Session, bells: Bells, sent: Sequence[SentBatch]) -> Sequence[Answer]:
     """Append the lines that are new, of batches in their order; return the answer to each."""
-    own = _Own(session, sent)
+    senders = Senders(session, sent)
     answers = list[Answer]()
     rows: list[dict[str, object]] = []
     ends: dict[tuple[str, str], int] = {}
     news: list[tuple[str, FencedAttempt, Latest]] = []
     for one in sent:
         try:
-            node_id, fenced = own.attempt_of(session, one)
+            node_id, fenced = senders.attempt_of(session, one)
         except ServiceError as refusal:
             answers.append(refusal)
             continue
         place = fenced.attempt_id, one.stream
-        position = ends.get(place, own.positions.get(place, 0))
+        position = ends.get(place, senders.positions.get(place, 0))
         batch, rank = one.batch, one.message.rank
         if batch.first_line > position or batch.end <= position:
             answers.append(StoredBatch(MetricsAck(next_line=position)))  # a gap, or all are known
@@ -204,7 +170,7 @@ def append_together(session: Session, bells: Bells, sent: Sequence[SentBatch]) -
         filled = metric_store.filled_block(position, batch.end)
         block = filled and LineRange(fenced.job_id, fenced.attempt_id, rank, *filled)
         answers.append(StoredBatch(MetricsAck(next_line=batch.end), block))
-    metric_store.begin_streams(session, ends.keys() - own.positions.keys())
+    metric_store.begin_streams(session, ends.keys() - senders.positions.keys())
     metric_store.move_streams(session, ends)
     metric_store.insert_rows(session, rows)
     _note_progress(session, bells, news)
@@ -213,47 +179,10 @@ def append_together(session: Session, bells: Bells, sent: Sequence[SentBatch]) -
 
 def merge_block(session: Session, _: Bells, block: LineRange) -> None:
     """Merge the rows of a block."""
-    session.execute(LOCK, {"job_ids": [block.job_id]})
+    lock_jobs(session, [block.job_id])
     metric_store.merge_block(
         session, block.attempt_id, block.rank, start=block.start, end=block.end
     )
-
-
-class _Own:
-    """Attempts that the senders of a group have, with their jobs locked, and positions of their
-    streams."""
-
-    def __init__(self, session: Session, sent: Sequence[SentBatch]) -> None:
-        job_ids = sorted({one.about[1] for one in sent})
-        if session.get_bind().dialect.name != "sqlite":  # its one writer is alone already
-            session.execute(LOCK, {"job_ids": job_ids}).all()
-        wanted = {
-            "job_ids": job_ids,
-            "epochs": list({one.message.epoch for one in sent}),
-            "tokens": list({one.token_sha256 for one in sent}),
-            "streams": list({one.stream for one in sent}),
-        }
-        self.positions: dict[tuple[str, str], int] = {}
-        """By attempt and name; those that have stored nothing yet are left out."""
-        self._attempts: dict[tuple[str, str, int], tuple[str, FencedAttempt, int, bool]] = {}
-        for row in session.execute(OWN, wanted):
-            token, job_id, epoch, attempt_id, state, node_id, position, record = row[:8]
-            job_epoch, stream, stored = row[8:]
-            fenced = FencedAttempt(job_id, attempt_id, epoch, position, state, epoch == job_epoch)
-            self._attempts[token, job_id, epoch] = node_id, fenced, job_epoch, record is not None
-            if stream is not None:
-                self.positions[attempt_id, stream] = stored
-
-    def attempt_of(self, session: Session, one: SentBatch) -> tuple[str, FencedAttempt]:
-        """Return the sender's node and the attempt that a batch is about. Raises Unauthenticated,
-        NotFound, StaleEpoch."""
-        found = self._attempts.get(one.about)
-        if found is None:
-            node = find_node(session, one.token_sha256)
-            raise no_attempt(node, one.message.job_id, one.message.epoch)
-        node_id, fenced, job_epoch, has_record = found
-        require_not_abandoned(fenced, job_epoch, has_record=has_record)
-        return node_id, fenced
 
 
 def _note_progress(

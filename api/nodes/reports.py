@@ -11,7 +11,7 @@ from api.nodes import enrolment, heartbeat
 from api.nodes.fencing import FencedAttempt, fence
 from api.nodes.order_marks import good_until, read_bases
 from api.nodes.orders import orders_for
-from api.records import log_store, metric_store
+from api.records import metric_store
 from api.web.bells import Bells
 from api.web.identity import NodeIdentity
 from core.base.clock import utc_now
@@ -27,8 +27,6 @@ from core.wire.messages import (
     Enrolment,
     FileRef,
     Heartbeat,
-    LogAck,
-    LogBatch,
     NewIdentity,
     Orders,
     own_name,
@@ -80,35 +78,6 @@ def merge_curve(session: Session, _: Bells, job_id: str, attempt_id: str) -> Non
     """Merge the blocks of an attempt's metrics into large ones."""
     session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
     metric_store.merge(session, attempt_id)
-
-
-def append_logs(
-    session: Session, bells: Bells, message: LogBatch, node: NodeIdentity, *, stream: str
-) -> LogAck:
-    """Append the bytes that are new; return the position of the next byte."""
-    fenced = fence(session, node, message.job_id, message.epoch)
-    position = metric_store.stream_position(session, fenced.attempt_id, stream)
-    end = message.first_byte + message.size
-    if message.first_byte > position or end <= position:
-        return LogAck(next_byte=position)
-    content = message.content
-    if message.first_byte < position:
-        raw = content.encode("utf-8", "replace")
-        if len(raw) != message.size:
-            return LogAck(next_byte=position)  # decoding changed it: it can't be cut safely
-        content = raw[position - message.first_byte :].decode("utf-8", "replace")
-    log_store.append(
-        session,
-        fenced.attempt_id,
-        message.rank,
-        message.stream,
-        first_byte=position,
-        content=content,
-        now=utc_now(),
-    )
-    metric_store.move_stream(session, fenced.attempt_id, stream, to=end)
-    bells.jobs.add(message.job_id)
-    return LogAck(next_byte=end)
 
 
 def add_checkpoint(

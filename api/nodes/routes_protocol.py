@@ -1,7 +1,7 @@
 """/v1/node: messages between nodes and the platform (`core.wire.messages`).
 
 Every message about an attempt is fenced (`api.nodes.fencing`). Heartbeats:
-`api.nodes.routes_heartbeat`; metrics: `api.nodes.routes_metrics`.
+`api.nodes.routes_heartbeat`; metrics: `api.nodes.routes_metrics`; output: `api.nodes.routes_logs`.
 """
 
 from fastapi import APIRouter
@@ -14,8 +14,6 @@ from core.wire.messages import (
     ArtifactReport,
     CheckpointReport,
     Enrolment,
-    LogAck,
-    LogBatch,
     NewIdentity,
 )
 from strategies.plan.trust.proof import Proof
@@ -27,13 +25,6 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 def enrol(message: Enrolment, process: ProcessDep) -> NewIdentity:
     """Trade a single-use token for the identity of a node."""
     return process.transact(reports.enrol, message)
-
-
-@router.post("/logs", summary="Send output of a rank")
-def take_logs(message: LogBatch, node: NodeOnly, process: ProcessDep) -> LogAck:
-    """Store the bytes that are new; bytes that were sent before are not stored again."""
-    stream = f"{message.stream}/{message.rank}"
-    return process.transact(reports.append_logs, message, node, stream=stream)
 
 
 @router.post(

@@ -158,6 +158,22 @@ class LogPage:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """A piece of one stream's output."""
+
+    attempt_id: str
+    rank: int
+    stream: str
+    first_byte: int
+    content: str
+
+    @property
+    def of_stream(self) -> tuple[str, int, str]:
+        """Attempt, rank and name of the stream."""
+        return self.attempt_id, self.rank, self.stream
+
+
+@dataclass(frozen=True)
 class _Chunk:
     id: int
     epoch: int
@@ -178,21 +194,31 @@ class _Chunk:
         return lines, not self.is_over
 
 
-def append(
-    session: Session,
-    attempt_id: str,
-    rank: int,
-    stream: str,
-    *,
-    first_byte: int,
-    content: str,
-    now: datetime,
-) -> None:
-    """Add output that continues what is stored."""
-    content = content.replace("\0", "\N{REPLACEMENT CHARACTER}").replace("\r\n", "\n")
+def append(session: Session, pieces: Sequence[Piece], *, now: datetime) -> None:
+    """Add pieces of output, each of which continues what is stored of its stream."""
+    rows: list[dict[str, object]] = []
+    begun: set[tuple[str, int, str]] = set()
+    for piece in pieces:
+        if piece.of_stream in begun:  # it continues a piece of these
+            session.connection().execute(APPEND, rows)
+            rows.clear()
+            begun.clear()
+        row = _row_after_last(session, piece, now)
+        if row is not None:
+            rows.append(row)
+            begun.add(piece.of_stream)
+    if rows:
+        session.connection().execute(APPEND, rows)
+
+
+def _row_after_last(session: Session, piece: Piece, now: datetime) -> dict[str, object] | None:
+    """Append the rest of a line to the chunk in which it has begun; return the row of the lines
+    after it, None without any."""
+    content = piece.content.replace("\0", "\N{REPLACEMENT CHARACTER}").replace("\r\n", "\n")
     content = content.encode("utf-8", "replace").decode()
     if not content:
-        return
+        return None
+    attempt_id, rank, stream = piece.of_stream
     of_stream = {"attempt_id": attempt_id, "rank": rank, "stream": stream}
     last = session.execute(LAST, of_stream).one_or_none()
     next_line = 0
@@ -206,9 +232,10 @@ def append(
             stored += head + newline
             session.execute(update(LogChunk).where(LogChunk.id == last.id).values(content=stored))
         next_line = last.first_line + stored.count("\n")
-    if content:
-        row = {"first_byte": first_byte, "first_line": next_line, "at": now, "content": content}
-        session.connection().execute(APPEND, {**of_stream, **row})
+    if not content:
+        return None
+    row = {"first_byte": piece.first_byte, "first_line": next_line, "at": now, "content": content}
+    return {**of_stream, **row}
 
 
 def read(

@@ -195,22 +195,6 @@ def step_of(line: Line, number: int) -> int:
     return int(step)
 
 
-def stream_position(session: Session, attempt_id: str, stream: str) -> int:
-    """Return the number of the next line, or byte, of a stream; its row is locked until the
-    transaction ends."""
-    position = session.scalar(POSITION, {"attempt_id": attempt_id, "stream": stream})
-    if position is not None:
-        return int(position)
-    # Two first batches at once: the caller holds the job's row, so the second one waits there.
-    session.execute(insert(StreamCursor).values(attempt_id=attempt_id, stream=stream, position=0))
-    return 0
-
-
-def move_stream(session: Session, attempt_id: str, stream: str, *, to: int) -> None:
-    """Record that everything before `to` is stored."""
-    move_streams(session, {(attempt_id, stream): to})
-
-
 def move_streams(session: Session, ends: Mapping[tuple[str, str], int]) -> None:
     """Record of streams, by attempt and name, that everything before a position is stored."""
     moves = [

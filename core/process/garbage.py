@@ -1,4 +1,4 @@
-"""Garbage: when it is not worth a look."""
+"""Garbage collection, switched off while modules are imported."""
 
 import gc
 from collections.abc import Iterator

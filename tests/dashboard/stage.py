@@ -26,6 +26,7 @@ from sqlalchemy.orm import Session
 
 from api.app import create_app
 from api.records import log_store, metric_store
+from api.records.log_store import Piece
 from api.records.metric_store import Points
 from api.watching.hub import Hub
 from api.web.auth import COOKIE
@@ -424,11 +425,7 @@ def add_log(session: Session, attempt: Attempt, lines: Sequence[str], *, rank: i
     """What a rank printed."""
     log_store.append(
         session,
-        attempt.id,
-        rank,
-        "stdout",
-        first_byte=0,
-        content="".join(f"{line}\n" for line in lines),
+        [Piece(attempt.id, rank, "stdout", 0, "".join(f"{line}\n" for line in lines))],
         now=utc_now(),
     )
 

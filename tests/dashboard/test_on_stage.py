@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from api.records import log_store
+from api.records.log_store import Piece
 from core.base.clock import utc_now
 from core.states import JobState
 from core.tables.jobs import Job
@@ -607,11 +608,7 @@ def test_eight_ranks_that_print_a_hundred_lines_a_second_lose_none(
                 )
                 log_store.append(
                     session,
-                    attempt_id,
-                    rank,
-                    "stdout",
-                    first_byte=sizes[rank],
-                    content=content,
+                    [Piece(attempt_id, rank, "stdout", sizes[rank], content)],
                     now=utc_now(),
                 )
                 sizes[rank] += len(content)

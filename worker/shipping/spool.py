@@ -29,7 +29,8 @@ from worker.scripts.script_run import masks_of
 
 FIRST_LINE_EVERY_S = 0.05  # a person may be waiting for the first step
 STARTING_S = 30.0
-SHIP_EVERY_S = 0.5  # each time costs a step's ranks 2 ms of a core
+SHIP_EVERY_S = 1.0  # while there is always something: each time costs the ranks 8 ms of a core
+LOOK_EVERY_S = 0.5  # after a look that found nothing
 IDLE_EVERY_S = 2.0
 SAVE_EVERY_S = 5.0
 MAX_LINES = 2000
@@ -361,7 +362,7 @@ class Spool:
                 failures = 0
             except Unreachable as error:
                 failures += 1
-                pause_s = min(SHIP_EVERY_S * 2.0**failures, LONGEST_PAUSE_S)
+                pause_s = min(LOOK_EVERY_S * 2.0**failures, LONGEST_PAUSE_S)
                 if failures == 1:
                     log.info("spool_waits", error=str(error)[:300])
             if stopping:
@@ -389,17 +390,19 @@ class Spool:
             if backlog.shipped.complete:
                 continue
             if time.monotonic() < backlog.refused_until:
-                pause_s = min(pause_s, SHIP_EVERY_S)
+                pause_s = min(pause_s, LOOK_EVERY_S)
                 continue
+            again_s = LOOK_EVERY_S
             try:
                 for _ in range(ROUNDS):
                     if not backlog.ship(self.client):
                         break
+                    again_s = SHIP_EVERY_S
                 if backlog.shipped.complete:
                     self.shipped()
                     continue
             except OSError as error:  # from the disk: this attempt waits, the others go on
                 log.warning("disk_error", attempt=attempt.path.name, error=str(error))
             eager = not backlog.shipped.metrics and is_starting(attempt)
-            pause_s = min(pause_s, FIRST_LINE_EVERY_S if eager else SHIP_EVERY_S)
+            pause_s = min(pause_s, FIRST_LINE_EVERY_S if eager else again_s)
         return pause_s

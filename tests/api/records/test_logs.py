@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from api.records import log_store
-from api.records.log_store import LONGEST_LINE, LogCursor, LogFilter
+from api.records.log_store import LONGEST_LINE, LogCursor, LogFilter, Piece
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.tables.jobs import Attempt
@@ -248,11 +248,7 @@ def check_followers(database: Database, job_id: str, attempt_id: str) -> None:
                     said[rank] += text
                     log_store.append(
                         session,
-                        attempt_id,
-                        rank,
-                        "stdout",
-                        first_byte=first_byte,
-                        content=text,
+                        [Piece(attempt_id, rank, "stdout", first_byte, text)],
                         now=utc_now(),
                     )
                     got = log_store.read(session, job_id, cursor, wanted=LogFilter(), limit=1000)

@@ -1,0 +1,36 @@
+"""POST /v1/node/logs: output of ranks."""
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+
+from api.nodes.log_pieces import SentPiece, take
+from api.web.auth import NodeOnly, sent_token
+from api.web.process import Process, ProcessDep
+from api.web.short_way import short_way
+from core.base.errors import Unauthenticated
+from core.wire.messages import LogAck, LogBatch
+
+
+async def _take_plain(request: Request) -> Response | None:
+    """Do what `take_logs` does for a piece in which nothing is wrong; None for others."""
+    process: Process = request.app.state.process
+    if request.headers.get("content-type") != "application/json":
+        return None
+    try:
+        message = LogBatch.model_validate_json(await request.body())
+        sent = SentPiece(sent_token(request), message)
+    except (ValidationError, Unauthenticated):
+        return None
+    ack = await take(process, sent)
+    return Response(ack.model_dump_json(), media_type="application/json")
+
+
+router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_way(_take_plain))
+
+
+@router.post("/logs", summary="Send output of a rank")
+async def take_logs(
+    message: LogBatch, request: Request, _: NodeOnly, process: ProcessDep
+) -> LogAck:
+    """Store the bytes that are new; bytes that were sent before are not stored again."""
+    return await take(process, SentPiece(sent_token(request), message))
