@@ -15,6 +15,7 @@ from benchmarks import (
     plans,
     service,
     training,
+    usage,
     watching,
     workbenches,
 )
@@ -34,6 +35,7 @@ def main() -> None:
         *service_rows(seconds=2 if quick else 10),
         *watching_rows(streams=100 if quick else 1000, seconds=3 if quick else 10),
         *booking_rows(rounds=2 if quick else 30),
+        *usage_rows(),
         *memory_rows(),
         *placement_rows(),
         *plan_rows(),
@@ -128,6 +130,12 @@ def booking_rows(*, rounds: int) -> list[Row]:
     """Measure a race for one hour."""
     tell("booking")
     return booking.rows(rounds)
+
+
+def usage_rows() -> list[Row]:
+    """Measure a sum of use on both databases."""
+    tell("use of four weeks")
+    return usage.rows()
 
 
 def memory_rows() -> list[Row]:

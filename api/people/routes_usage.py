@@ -2,9 +2,9 @@
 
 import csv
 import io
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
@@ -36,16 +36,30 @@ router = APIRouter(prefix="/v1/usage", tags=["usage"])
 DEFAULT_RANGE = timedelta(days=28)
 MAX_RANGE = timedelta(days=400)
 NOBODYS = "(no lab)"
+NUM_SLOTS = func.json_array_length(AttemptPart.slots)  # read by the database: there are many
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """A number of GPUs or CPU slots, held or at work from start to end."""
+class HourSums:
+    """Hours of GPUs or CPU slots, by name and number of the period; the periods are in a row."""
 
-    name: str
-    start: datetime
-    end: datetime
-    gpus: int
+    def __init__(self, cut: Sequence[Period]) -> None:
+        self._cut = cut
+        self._starts, self._ends = [one.start for one in cut], [one.end for one in cut]
+        self._hours: defaultdict[tuple[str, int], float] = defaultdict(float)
+
+    def add(self, name: str, start: datetime, end: datetime, gpus: int) -> None:
+        """Add so many GPUs, held or at work from start to end."""
+        for number in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
+            self._hours[name, number] += self._cut[number].hours_of(start, end) * gpus
+
+    def of(self, name: str, number: int) -> float:
+        """Return the hours in a period."""
+        return round(self._hours.get((name, number), 0.0), 4)
+
+    @property
+    def names(self) -> set[str]:
+        """Names that have hours."""
+        return {name for name, _ in self._hours}
 
 
 @router.get(
@@ -82,11 +96,12 @@ def get_usage(
     if since.year < 2000 or until.year > 9000:
         raise BadRequest("start: it is out of range.", param="start")
     shown = ZoneInfo(checked_zone(zone or person.zone))
+    cut = list(periods(since, until, per=per, zone=shown))
     with process.read() as session:
         may_see = _visible(session, person)
-        booked = list(_booked(session, by, since, until, may_see))
-        used, useful = _worked(session, by, since, until, may_see, now)
-    rows = _rows(booked, used, useful, list(periods(since, until, per=per, zone=shown)))
+        booked = _booked(session, by, cut, may_see)
+        used, useful = _worked(session, by, cut, may_see, now)
+    rows = _rows(booked, used, useful, cut)
     if format == "csv":
         return _as_csv(rows, by)
     return UsageView(
@@ -117,8 +132,8 @@ def _name_of(by: By) -> ColumnElement[str]:
 
 
 def _booked(
-    session: Session, by: By, since: datetime, until: datetime, may_see: ColumnElement[bool]
-) -> Iterator[Stretch]:
+    session: Session, by: By, cut: Sequence[Period], may_see: ColumnElement[bool]
+) -> HourSums:
     rows = session.execute(
         select(_name_of(by), Occupancy.hold_start, Occupancy.hold_end)
         .add_columns(func.coalesce(Occupancy.num_slots, Node.slots))
@@ -129,31 +144,35 @@ def _booked(
         .where(
             Occupancy.live,
             Occupancy.kind == OccupancyKind.LEASE,
-            Occupancy.hold_start < until,
-            Occupancy.hold_end > since,
+            Occupancy.hold_start < cut[-1].end,
+            Occupancy.hold_end > cut[0].start,
             may_see,
         )
     )
+    booked = HourSums(cut)
     for name, held_from, held_to, num_slots in rows:
-        yield Stretch(name, held_from, held_to, num_slots)
+        booked.add(name, held_from, held_to, num_slots)
+    return booked
 
 
 def _worked(
     session: Session,
     by: By,
-    since: datetime,
-    until: datetime,
+    cut: Sequence[Period],
     may_see: ColumnElement[bool],
     now: datetime,
-) -> tuple[list[Stretch], list[Stretch]]:
-    """Return the stretches that jobs had, and those that they spent in steps that were kept."""
+) -> tuple[HourSums, HourSums]:
+    """Return the hours that jobs had, and those that they spent in steps that were kept."""
     saved = (
         select(Checkpoint.job_id, Checkpoint.epoch, func.max(Checkpoint.created_at).label("last"))
         .group_by(Checkpoint.job_id, Checkpoint.epoch)
         .subquery()
     )
     rows = session.execute(
-        select(_name_of(by), Attempt, AttemptPart, saved.c.last, Lease.kind, Lease.hold_start)
+        select(_name_of(by), NUM_SLOTS, Lease.kind, Lease.hold_start)
+        .add_columns(Attempt.started_at, func.coalesce(AttemptPart.ended_at, Attempt.ended_at))
+        .add_columns(Attempt.first_step_at, Attempt.last_step_at, Attempt.outcome, saved.c.last)
+        .select_from(Attempt)
         .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .join(Lease, Lease.id == AttemptPart.lease_id)
         .join(Job, Job.id == Attempt.job_id)
@@ -162,68 +181,52 @@ def _worked(
         .join(Node, Node.id == AttemptPart.node_id)
         .outerjoin(saved, and_(saved.c.job_id == Attempt.job_id, saved.c.epoch == Attempt.epoch))
         .where(
-            Attempt.started_at < until,
-            or_(Attempt.ended_at.is_(None), Attempt.ended_at > since),
+            Attempt.started_at < cut[-1].end,
+            or_(Attempt.ended_at.is_(None), Attempt.ended_at > cut[0].start),
             may_see,
             # A guest's work counts for the node, but not for the absent owner of the lease.
             true() if by is By.NODE else Job.user_id == Lease.user_id,
         )
     )
-    used, useful = [], []
-    for name, attempt, part, last_saved, kind, held_from in rows:
-        gpus = len(part.slots)
-        ended_at = part.ended_at or attempt.ended_at or now
+    used, useful = HourSums(cut), HourSums(cut)
+    for name, gpus, kind, held_from, started_at, ended_at, *steps, last_saved in rows:
+        first_step_at, last_step_at, outcome = steps
         # Before the job had its walk-in it ran as a guest, in hours that its owner did not hold.
         walked_in = by is not By.NODE and kind is LeaseKind.WALK_IN
-        since_own = held_from if walked_in else attempt.started_at
-        used.append(Stretch(name, max(attempt.started_at, since_own), ended_at, gpus))
-        kept_to = _kept_until(attempt, last_saved)
-        if attempt.first_step_at is not None and kept_to is not None:
-            useful.append(Stretch(name, max(attempt.first_step_at, since_own), kept_to, gpus))
+        since_own = max(held_from, started_at) if walked_in else started_at
+        used.add(name, since_own, ended_at or now, gpus)
+        kept_to = _kept_until(outcome, last_step_at, last_saved)
+        if first_step_at is not None and kept_to is not None:
+            useful.add(name, max(first_step_at, since_own), kept_to, gpus)
     return used, useful
 
 
-def _kept_until(attempt: Attempt, last_saved: datetime | None) -> datetime | None:
+def _kept_until(
+    outcome: Outcome | None, last_step_at: datetime | None, last_saved: datetime | None
+) -> datetime | None:
     """Return the time up to which the steps of an attempt were kept; None if none was."""
-    if attempt.outcome is Outcome.SUCCEEDED:
-        return attempt.last_step_at
-    if last_saved is None or attempt.last_step_at is None:
+    if outcome is Outcome.SUCCEEDED:
+        return last_step_at
+    if last_saved is None or last_step_at is None:
         return None
-    return min(last_saved, attempt.last_step_at)  # a checkpoint arrives after its step
+    return min(last_saved, last_step_at)  # a checkpoint arrives after its step
 
 
 def _rows(
-    booked: Sequence[Stretch],
-    used: Sequence[Stretch],
-    useful: Sequence[Stretch],
-    cut: Sequence[Period],
+    booked: HourSums, used: HourSums, useful: HourSums, cut: Sequence[Period]
 ) -> list[UsageRow]:
-    names = sorted({stretch.name for stretch in (*booked, *used)})
-    sums = [_sums(part, cut) for part in (booked, used, useful)]
-    return [
+    rows = (
         UsageRow(
             period=period.first,
             name=name,
-            booked_hours=sums[0][name, period],
-            used_hours=sums[1][name, period],
-            useful_hours=sums[2][name, period],
+            booked_hours=booked.of(name, number),
+            used_hours=used.of(name, number),
+            useful_hours=useful.of(name, number),
         )
-        for period in cut
-        for name in names
-        if any(part[name, period] for part in sums)
-    ]
-
-
-def _sums(
-    stretches: Iterable[Stretch], cut: Sequence[Period]
-) -> defaultdict[tuple[str, Period], float]:
-    sums: defaultdict[tuple[str, Period], float] = defaultdict(float)
-    for stretch in stretches:
-        for period in cut:
-            hours = period.hours_of(stretch.start, stretch.end)
-            if hours:
-                sums[stretch.name, period] += hours * stretch.gpus
-    return defaultdict(float, {key: round(hours, 4) for key, hours in sums.items()})
+        for number, period in enumerate(cut)
+        for name in sorted(booked.names | used.names)
+    )
+    return [row for row in rows if row.booked_hours or row.used_hours or row.useful_hours]
 
 
 def _total(rows: Sequence[UsageRow]) -> list[UsageRow]:
