@@ -6,7 +6,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Table, insert, select
+from sqlalchemy import Table, insert, select, text
 from sqlalchemy.orm import Session
 
 from benchmarks import service
@@ -83,3 +83,5 @@ def add_attempts(session: Session) -> None:
     for table in tables:
         assert isinstance(table, Table)
         session.connection().execute(insert(table), copies[table])
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("ANALYZE"))  # as autovacuum does within a minute

@@ -2,15 +2,13 @@
 
 import csv
 import io
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Response
-from sqlalchemy import ColumnElement, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, case, func, or_, select, true
 from sqlalchemy.orm import Session
 
 from api.people.schemas_usage import By, UsageRow, UsageView
@@ -22,7 +20,7 @@ from api.web.schemas import AskedMoment
 from api.web.text_types import PlainText
 from core.base.clock import utc_now
 from core.base.errors import BadRequest
-from core.leases.periods import Per, Period, periods
+from core.leases.periods import HourSums, Per, Period, periods
 from core.states import Outcome
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, AttemptPart, Job
@@ -37,29 +35,6 @@ DEFAULT_RANGE = timedelta(days=28)
 MAX_RANGE = timedelta(days=400)
 NOBODYS = "(no lab)"
 NUM_SLOTS = func.json_array_length(AttemptPart.slots)  # read by the database: there are many
-
-
-class HourSums:
-    """Hours of GPUs or CPU slots, by name and number of the period; the periods are in a row."""
-
-    def __init__(self, cut: Sequence[Period]) -> None:
-        self._cut = cut
-        self._starts, self._ends = [one.start for one in cut], [one.end for one in cut]
-        self._hours: defaultdict[tuple[str, int], float] = defaultdict(float)
-
-    def add(self, name: str, start: datetime, end: datetime, gpus: int) -> None:
-        """Add so many GPUs, held or at work from start to end."""
-        for number in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
-            self._hours[name, number] += self._cut[number].hours_of(start, end) * gpus
-
-    def of(self, name: str, number: int) -> float:
-        """Return the hours in a period."""
-        return round(self._hours.get((name, number), 0.0), 4)
-
-    @property
-    def names(self) -> set[str]:
-        """Names that have hours."""
-        return {name for name, _ in self._hours}
 
 
 @router.get(
@@ -168,10 +143,20 @@ def _worked(
         .group_by(Checkpoint.job_id, Checkpoint.epoch)
         .subquery()
     )
+    # Before the job had its walk-in it ran as a guest, in hours that its owner did not hold.
+    had_from: ColumnElement[datetime | None] = Attempt.started_at.expression
+    if by is not By.NODE:
+        walked_in = and_(Lease.kind == LeaseKind.WALK_IN, Lease.hold_start > Attempt.started_at)
+        had_from = case((walked_in, Lease.hold_start), else_=Attempt.started_at)
+    kept_to = case(
+        (Attempt.outcome == Outcome.SUCCEEDED, Attempt.last_step_at),
+        (saved.c.last < Attempt.last_step_at, saved.c.last),
+        (saved.c.last >= Attempt.last_step_at, Attempt.last_step_at),  # it arrives after its step
+    )
     rows = session.execute(
-        select(_name_of(by), NUM_SLOTS, Lease.kind, Lease.hold_start)
-        .add_columns(Attempt.started_at, func.coalesce(AttemptPart.ended_at, Attempt.ended_at))
-        .add_columns(Attempt.first_step_at, Attempt.last_step_at, Attempt.outcome, saved.c.last)
+        select(_name_of(by), NUM_SLOTS, had_from)
+        .add_columns(func.coalesce(AttemptPart.ended_at, Attempt.ended_at))
+        .add_columns(Attempt.first_step_at, kept_to)
         .select_from(Attempt)
         .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .join(Lease, Lease.id == AttemptPart.lease_id)
@@ -189,27 +174,11 @@ def _worked(
         )
     )
     used, useful = HourSums(cut), HourSums(cut)
-    for name, gpus, kind, held_from, started_at, ended_at, *steps, last_saved in rows:
-        first_step_at, last_step_at, outcome = steps
-        # Before the job had its walk-in it ran as a guest, in hours that its owner did not hold.
-        walked_in = by is not By.NODE and kind is LeaseKind.WALK_IN
-        since_own = max(held_from, started_at) if walked_in else started_at
-        used.add(name, since_own, ended_at or now, gpus)
-        kept_to = _kept_until(outcome, last_step_at, last_saved)
-        if first_step_at is not None and kept_to is not None:
-            useful.add(name, max(first_step_at, since_own), kept_to, gpus)
+    for name, gpus, start, ended_at, first_step_at, end_of_kept in rows:
+        used.add(name, start, ended_at or now, gpus)
+        if first_step_at is not None and end_of_kept is not None:
+            useful.add(name, max(first_step_at, start), end_of_kept, gpus)
     return used, useful
-
-
-def _kept_until(
-    outcome: Outcome | None, last_step_at: datetime | None, last_saved: datetime | None
-) -> datetime | None:
-    """Return the time up to which the steps of an attempt were kept; None if none was."""
-    if outcome is Outcome.SUCCEEDED:
-        return last_step_at
-    if last_saved is None or last_step_at is None:
-        return None
-    return min(last_saved, last_step_at)  # a checkpoint arrives after its step
 
 
 def _rows(

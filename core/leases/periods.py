@@ -1,6 +1,8 @@
 """Days and weeks on the clock of a zone, and the share of a stretch of time in each. Pure."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -23,10 +25,31 @@ class Period:
     start: datetime
     end: datetime
 
-    def hours_of(self, start: datetime, end: datetime) -> float:
-        """Return the hours of [start, end) inside it. Elapsed hours: a day may have 23 or 25."""
-        inside = min(end, self.end) - max(start, self.start)
-        return max(0.0, inside / timedelta(hours=1))
+
+class HourSums:
+    """Hours of GPUs or CPU slots in each of some periods in a row, by name."""
+
+    def __init__(self, cut: Sequence[Period]) -> None:
+        """Begin with no hours in any of these periods."""
+        self._starts, self._ends = [one.start for one in cut], [one.end for one in cut]
+        self._sums: defaultdict[tuple[str, int], timedelta] = defaultdict(timedelta)
+
+    def add(self, name: str, start: datetime, end: datetime, gpus: int) -> None:
+        """Add so many GPUs, held or at work from start to end."""
+        for number in range(bisect_right(self._ends, start), len(self._ends)):
+            if self._starts[number] >= end:
+                break
+            inside = min(end, self._ends[number]) - max(start, self._starts[number])
+            self._sums[name, number] += inside * gpus
+
+    def of(self, name: str, number: int) -> float:
+        """Return the hours in a period. They have passed: a day may have 23 or 25."""
+        return round(self._sums.get((name, number), timedelta()) / timedelta(hours=1), 4)
+
+    @property
+    def names(self) -> set[str]:
+        """Names that have hours."""
+        return {name for name, _ in self._sums}
 
 
 def periods(start: datetime, end: datetime, *, per: Per, zone: ZoneInfo) -> Iterator[Period]:
