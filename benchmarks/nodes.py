@@ -17,6 +17,7 @@ from core.wire.messages import ORDERS_MARK
 BEAT_S = 3.0  # core.process.settings: poll_s
 GPU_GIB = 39.6
 RESEND_S = 1.0  # after a message that was not accepted
+ANSWERS, LONGEST_PAUSE_S = 10.0, 15.0  # as a node's spool pauses: worker.shipping.spool
 NOT_WANTED = (404, 409, 410)
 LOG_LINE = "step {step}: loss {loss:.4f}, 41,233 tokens/s, 388 ms\n"
 
@@ -184,6 +185,8 @@ class FakeAttempt:
     bytes_sent: int = 0
     unsent_lines: list[dict[str, float]] = field(default_factory=list)
     unsent_output: str = ""
+    next_ship_at: float = 0.0
+    """Time before which nothing is sent, because the API answers slowly."""
     outcome: str = ""
     """Outcome; empty while it runs."""
     begun: float = field(default_factory=time.monotonic)
@@ -236,7 +239,8 @@ class FakeAttempt:
                 self.node.look.set()  # it runs now
             if self.position == 0:  # rank 0 reports for all
                 self._write()
-                await self._ship()
+                if time.monotonic() >= self.next_ship_at:
+                    await self._ship()
             next_at = max(next_at + self.node.pace.step_s, time.monotonic())
             await asyncio.sleep(next_at - time.monotonic())
             if self.step >= self.steps and not self.outcome:
@@ -272,12 +276,15 @@ class FakeAttempt:
 
     async def _ship(self) -> None:
         """Send what the API has not acknowledged yet, as a node's spool does."""
+        begun = time.monotonic()
         try:
             await self._send_metrics()
             await self._send_log()
         except NotWanted:
             self.unsent_lines.clear()
             self.unsent_output = ""
+        answer_s = (time.monotonic() - begun) / 2
+        self.next_ship_at = time.monotonic() + min(ANSWERS * answer_s, LONGEST_PAUSE_S)
 
     async def _send_metrics(self) -> None:
         lines = list(self.unsent_lines)

@@ -76,6 +76,7 @@ class FakeApi:
         self.enrolments: list[Enrolment] = []
         self.down = False
         self.lose_answers = False
+        self.answers_after_s = 0.0
         self.stale: set[Key] = set()
         self.damage: set[str] = set()
         self.changed = threading.Condition()
@@ -283,6 +284,7 @@ class FakeApi:
                 if mark and self.headers.get(ORDERS_MARK) == mark:
                     status, content = 204, b""
                     api.unchanged += 1
+                time.sleep(api.answers_after_s)
                 if api.down or (api.lose_answers and self.path != "/v1/node/heartbeat"):
                     self.close_connection = True
                     return

@@ -30,6 +30,7 @@ from worker.scripts.script_run import masks_of
 FIRST_LINE_EVERY_S = 0.05  # a person may be waiting for the first step
 STARTING_S = 30.0
 SHIP_EVERY_S = 1.0  # while there is always something: each time costs the ranks 8 ms of a core
+ANSWERS = 10.0  # pauses last as long as so many answers: a full API is asked less often
 LOOK_EVERY_S = 0.5  # after a look that found nothing
 IDLE_EVERY_S = 2.0
 SAVE_EVERY_S = 5.0
@@ -100,15 +101,15 @@ class Backlog:
             self.known_log_cap = start.log_bytes
         return self.known_log_cap
 
-    def ship(self, client: ApiClient) -> bool:
-        """Send what is there; return True if something was sent."""
+    def ship(self, client: ApiClient) -> int:
+        """Send what is there; return the number of messages that were sent."""
         exited = self.attempt.exit.exists()  # before the files are read: they are final then
         try:
             sent = self._ship_metrics(client)
-            sent |= self._ship_logs(client, exited=exited)
+            sent += self._ship_logs(client, exited=exited)
         except RequestRefused as refusal:
             self._note_refusal(refusal, exited=exited)
-            return False
+            return 0
         self.refusals = 0
         if exited and not sent:
             self.shipped.complete = True
@@ -140,15 +141,15 @@ class Backlog:
         self.refusals += 1
         self.refused_until = time.monotonic() + min(2.0**self.refusals, LONGEST_PAUSE_S)
 
-    def _ship_metrics(self, client: ApiClient) -> bool:
-        sent = False
+    def _ship_metrics(self, client: ApiClient) -> int:
+        sent = 0
         for rank, path in metrics_files(self.attempt):
             place = self.shipped.metrics.setdefault(rank, SpoolPosition())
-            sent |= self._ship_lines(client, rank, path, place)
+            sent += self._ship_lines(client, rank, path, place)
         return sent
 
-    def _ship_lines(self, client: ApiClient, rank: int, path: Path, place: SpoolPosition) -> bool:
-        sent = False
+    def _ship_lines(self, client: ApiClient, rank: int, path: Path, place: SpoolPosition) -> int:
+        sent = 0
         for batch in read_lines(path, place.at):
             if batch.lines:
                 acknowledged = client.send_metrics(
@@ -160,10 +161,10 @@ class Backlog:
                         lines=batch.lines,
                     )
                 ).next_line
-                sent = True
+                sent += 1
                 if acknowledged != place.line + len(batch.lines):
                     self._seek(rank, path, acknowledged)
-                    return True
+                    return sent
             place.line += len(batch.lines)
             place.at = batch.end
         return sent
@@ -178,8 +179,8 @@ class Backlog:
             place.line += len(batch.lines)
             place.at = batch.end
 
-    def _ship_logs(self, client: ApiClient, *, exited: bool) -> bool:
-        sent = False
+    def _ship_logs(self, client: ApiClient, *, exited: bool) -> int:
+        sent = 0
         for rank, folder in log_folders(self.attempt):
             for stream in STREAMS:
                 name = f"{rank}.{stream}"
@@ -200,7 +201,7 @@ class Backlog:
                     )
                 ).next_byte
                 self.shipped.logs[name] = acknowledged
-                sent = True
+                sent += 1
         return sent
 
     def _next_piece(self, path: Path, at: int, *, exited: bool) -> tuple[int, str] | None:
@@ -381,7 +382,7 @@ class Spool:
         attempts = {attempt.key: attempt for attempt in self.folder.all_attempts()}
         for key in self.backlogs.keys() - attempts.keys():
             del self.backlogs[key]
-        pause_s = IDLE_EVERY_S
+        pause_s, begun, sent = IDLE_EVERY_S, time.monotonic(), 0
         for key, attempt in attempts.items():
             backlog = self.backlogs.get(key)
             if backlog is None:
@@ -395,8 +396,10 @@ class Spool:
             again_s = LOOK_EVERY_S
             try:
                 for _ in range(ROUNDS):
-                    if not backlog.ship(self.client):
+                    num_messages = backlog.ship(self.client)
+                    if not num_messages:
                         break
+                    sent += num_messages
                     again_s = SHIP_EVERY_S
                 if backlog.shipped.complete:
                     self.shipped()
@@ -405,4 +408,5 @@ class Spool:
                 log.warning("disk_error", attempt=attempt.path.name, error=str(error))
             eager = not backlog.shipped.metrics and is_starting(attempt)
             pause_s = min(pause_s, FIRST_LINE_EVERY_S if eager else again_s)
-        return pause_s
+        answer_s = (time.monotonic() - begun) / sent if sent else 0.0
+        return max(pause_s, min(ANSWERS * answer_s, LONGEST_PAUSE_S))

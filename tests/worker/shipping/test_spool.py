@@ -12,7 +12,15 @@ from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.node.api_client import ApiClient
 from worker.node.attempts import Attempt, Key, NodeFolder
-from worker.shipping.spool import MAX_LOG_BYTES, Spool, read_lines, read_piece
+from worker.shipping import spool as spools
+from worker.shipping.spool import (
+    LONGEST_PAUSE_S,
+    LOOK_EVERY_S,
+    MAX_LOG_BYTES,
+    Spool,
+    read_lines,
+    read_piece,
+)
 
 KEY = Key("job_a", 1)
 
@@ -97,6 +105,23 @@ def test_lines_arrive_once_though_answers_are_lost_and_the_spool_forgets(
     assert api.steps(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
     forgetful.ship_all()
     assert api.steps(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_an_api_that_answers_slowly_is_asked_less_often(
+    api: FakeApi,
+    make_spool: Callable[[], Spool],
+    attempt: Attempt,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spool, api.answers_after_s = make_spool(), 0.2
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    (attempt.path / "logs" / "rank-0").mkdir(parents=True)
+    (attempt.path / "logs" / "rank-0" / "stdout.log").write_text("step 1\n")
+    assert 2.0 <= spool.ship_all() <= LONGEST_PAUSE_S  # ten answers, though two were waited for
+    assert spool.ship_all() == LOOK_EVERY_S  # nothing was asked
+    monkeypatch.setattr(spools, "ANSWERS", 1000.0)
+    write(attempt.metrics, {"step": 2, "loss": 1.0})
+    assert spool.ship_all() == LONGEST_PAUSE_S
 
 
 def test_each_rank_of_the_node_tells_its_own_lines(
