@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from core.wire.messages import ORDERS_MARK
 
 BEAT_S = 3.0  # core.process.settings: poll_s
 GPU_GIB = 39.6
+AGAIN = (0.3, 0.7)  # of a pause, until a heartbeat that failed is tried again
 RESEND_S = 1.0  # after a message that was not accepted
 ANSWERS, LONGEST_PAUSE_S = 10.0, 15.0  # as a node's spool pauses: worker.shipping.spool
 NOT_WANTED = (404, 409, 410)
@@ -80,6 +82,8 @@ class FakeNode:
                         self._follow(answer, group)
                     at_work = self.pace.beat_at_work_s if self.running else self.pace.beat_s
                     pause = max(at_work, self._wanted_after_s)
+                    if answer is None:  # as worker.agent.agent does
+                        pause = max(at_work, self._wanted_after_s * random.uniform(*AGAIN))
                     try:
                         async with asyncio.timeout(pause):
                             await self.look.wait()

@@ -51,8 +51,8 @@ from core.workspaces.quota import Quota
 
 AnyRow = Row[Any]
 AheadRow = Row[str, str, str, datetime, str]
-LONGEST_S = 30.0
-SHORTEST_S = 20.0  # so that nodes which have begun together do not ask together for ever
+LONGEST_S = 90.0
+SHORTEST_S = 60.0  # so that nodes which have begun together do not ask together for ever
 RELEASE = version("trainyard-platform")
 
 # Built once: to build a query takes longer than to ask it, and every heartbeat asks these.

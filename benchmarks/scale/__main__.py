@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -191,14 +192,20 @@ class Run:
     @asynccontextmanager
     async def _tasks(self, works: Sequence[Awaitable[None]]) -> AsyncIterator[None]:
         tasks = [asyncio.ensure_future(work) for work in works]
+        for task in tasks:
+            task.add_done_callback(self._note_end)
         try:
             yield
         finally:
             for task in tasks:
-                if task.done() and not task.cancelled() and task.exception() is not None:
-                    self.records.errors[f"in the simulation: {task.exception()!r}"] += 1
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _note_end(self, task: asyncio.Future[None]) -> None:
+        """Count and tell what has ended a task; a node that is not played is silent for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.records.errors[f"in the simulation: {error!r}"] += 1
+            sys.stderr.write("".join(traceback.format_exception(error)))
 
 
 def cycle_numbers(database: Database) -> CycleNumbers:

@@ -8,6 +8,7 @@ shims.
 
 import math
 import os
+import random
 import signal
 import threading
 import time
@@ -45,6 +46,7 @@ from worker.shipping.spool import ShippedPositions
 # Pauses between looks at the folders. Twenty looks a second would take half a per cent of a core.
 STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.4
 INVENTORY_EVERY_S = 300.0
+AGAIN = (0.3, 0.7)  # of the pause between two heartbeats, until one that failed is tried again
 SPAWN_PATIENCE_S = 45.0  # for a shim to take its lock; the warm process imports for seconds first
 EXIT_HELD_BACK_S = 2.0  # so that the last lines, if they can be sent, arrive before the exit
 REFUSED_PAUSE_S = 15.0
@@ -224,7 +226,8 @@ class Agent:
             if not self.is_cut_off:
                 log.warning("api_unreachable", error=str(error)[:300])
             self.is_cut_off = True
-            return max(self.poll_s, self.pause_s)  # a thousand nodes would try again at once
+            # Sooner than asked, but not all at once: a thousand nodes may have lost the same API.
+            return max(self.poll_s, self.pause_s * random.uniform(*AGAIN))
         except RequestRefused as refusal:
             log.error("heartbeat_refused", status=refusal.status, detail=refusal.detail)
             return max(self.poll_s, REFUSED_PAUSE_S)
