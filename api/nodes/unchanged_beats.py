@@ -2,7 +2,7 @@
 
 Most heartbeats of a large cluster say what the one before has said, and want the orders that the
 node has. If the mark that comes with one (`api.nodes.order_marks`) is still right, only the time
-and the telemetry are written, and the answer is empty: two statements for a group, and one more
+and the telemetry are written, and the answer is empty: three statements for a group, and one more
 that all writes begin with.
 """
 
@@ -22,16 +22,15 @@ from core.tables.nodes import Node
 from core.wire.messages import Heartbeat
 from core.workspaces.quota import Quota
 
-# Built once: to build a query takes longer than to ask it, and every heartbeat asks this one.
+# Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
 FREE = (
     select(Node.id)
-    .where(Node.id == bindparam("node_id"))
+    .where(Node.id.in_(bindparam("node_ids", expanding=True)))
     .with_for_update(key_share=True, skip_locked=True)
-    .scalar_subquery()
 )
 SEEN = (
     update(Node)
-    .where(Node.id == FREE)
+    .where(Node.id == bindparam("node_id"))
     .values(last_seen_at=bindparam("now"), telemetry=bindparam("told"))
 )
 
@@ -76,27 +75,33 @@ def take_unchanged(
     """Write that nodes were seen, of those whose heartbeat changes nothing; return which these are.
 
     Bookings of a node lock its row in turn: a heartbeat does not wait for them, and says so at the
-    next one. But a node that was not written for `patience` is not among those returned.
+    next one. But a node that was not written for `patience`, and can't be now, is not among those
+    returned. A heartbeat that only comes late is: to take it in whole would make the others later.
     """
     bases = read_bases(session, [one.token_sha256 for one in sent], now=now)
-    answers, rows = [], []
-    for one in sent:
-        basis = bases.get(one.token_sha256)
+    same = {
+        number: basis
+        for number, one in enumerate(sent)
+        if (basis := bases.get(one.token_sha256)) is not None
         # The use of its GPUs says whether a workbench is idle.
-        is_looked_at = (
-            basis is not None and basis.has_workbench and bool(one.beat.telemetry.gpu_pct)
-        )
-        if (
-            basis is None
-            or is_looked_at
-            or not basis.is_written(now - patience)
-            or basis.mark(one.beat, quota, until=end_of(one.mark)) != one.mark
-        ):
-            answers.append(False)
-            continue
-        told = one.beat.telemetry.model_dump(mode="json")
-        rows.append({"node_id": basis.node_id, "told": told, "now": now})
-        answers.append(True)
+        and not (basis.has_workbench and one.beat.telemetry.gpu_pct)
+        and basis.mark(one.beat, quota, until=end_of(one.mark)) == one.mark
+    }
+    if not same:
+        return [False] * len(sent)
+    free = set(session.scalars(FREE, {"node_ids": [basis.node_id for basis in same.values()]}))
+    rows = [
+        {
+            "node_id": basis.node_id,
+            "told": sent[number].beat.telemetry.model_dump(mode="json"),
+            "now": now,
+        }
+        for number, basis in same.items()
+        if basis.node_id in free
+    ]
     if rows:
         session.connection().execute(SEEN, rows)
-    return answers
+    return [
+        number in same and (same[number].node_id in free or same[number].is_written(now - patience))
+        for number in range(len(sent))
+    ]

@@ -55,7 +55,11 @@ async def kill_and_watch(
         after = time.monotonic() - killed_at
         if after > DEADLINE_S:
             silent = [node.name for node in crowd.nodes if node.heard_at <= killed_at]
-            raise TimeoutError(f"after the end of {name}: {len(silent)} nodes are not heard")
+            errors = "; ".join(f"{what}: {n:,}" for what, n in crowd.records.errors.items())
+            raise TimeoutError(
+                f"after the end of {name}: {len(silent)} nodes are not heard, such as "
+                f"{', '.join(silent[:3])}. Errors of the whole run: {errors or 'none'}"
+            )
         if not heartbeat_s and all(node.heard_at > killed_at for node in crowd.nodes):
             heartbeat_s = after
         if not submission_s and submission.done():

@@ -1,6 +1,7 @@
 """A heartbeat that changes nothing: orders are not repeated until anything about them changes."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -20,6 +21,7 @@ from core.base.clock import utc_now
 from core.base.secret_text import digest
 from core.database.database import EnumText
 from core.leases import leases
+from core.leases.leases import lock_nodes
 from core.policy.grid import HOUR
 from core.process.settings import ApiSettings
 from core.tables.base import Base
@@ -148,6 +150,50 @@ def test_a_node_at_rest_is_told_nothing_and_is_seen(world: World, box: Box) -> N
         assert node.telemetry["cpu_pct"] == 77.0
         assert node.last_seen_at is not None
         assert utc_now() - node.last_seen_at < timedelta(seconds=5)
+
+
+def seen_at(world: World) -> datetime:
+    with world.database.read() as session:
+        seen = session.scalars(select(Node.last_seen_at)).one()
+    assert seen is not None
+    return seen
+
+
+def silent_for(world: World, seconds: float) -> datetime:
+    with world.database.write() as session:
+        session.execute(update(Node).values(last_seen_at=utc_now() - timedelta(seconds=seconds)))
+    return seen_at(world)
+
+
+def test_a_heartbeat_that_comes_late_is_not_more_work(world: World, box: Box) -> None:
+    box.settle()
+    before = silent_for(world, 25)
+    assert box.beat() is None
+    assert seen_at(world) > before
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_row_that_bookings_hold_is_waited_for_once_it_is_old(world: World, box: Box) -> None:
+    box.settle()
+    with ThreadPoolExecutor(1) as pool:
+        before = silent_for(world, 5)
+        with world.database.write() as booking:
+            lock_nodes(booking, [node_of(world)])
+            assert box.beat() is None
+            assert seen_at(world) == before, "the next heartbeat writes it"
+        before = silent_for(world, 25)
+        with world.database.write() as booking:
+            lock_nodes(booking, [node_of(world)])
+            waiting = pool.submit(box.beat)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.2)
+        assert waiting.result(30) is not None
+    assert seen_at(world) > before
+
+
+def node_of(world: World) -> str:
+    with world.database.read() as session:
+        return session.scalars(select(Node.id)).one()
 
 
 def test_steps_are_no_news_and_all_else_that_a_node_reports_is(
