@@ -64,7 +64,6 @@ from api.nodes import routes_workspaces as node_workspaces
 from api.nodes.log_pieces import LogPieces
 from api.nodes.metric_batches import Merges, MetricBatches
 from api.nodes.pace import NodeCount
-from api.nodes.routes_heartbeat import WholeBeats
 from api.nodes.unchanged_beats import MarkedBeats
 from api.people import routes as users
 from api.people import routes_grants as grants
@@ -213,7 +212,6 @@ def create_app(settings: ApiSettings) -> FastAPI:
         Forecasts(),
         NodeCount(),
         MarkedBeats(),
-        WholeBeats(),
     ]
     if settings.oidc_issuer:
         services.append(Provider(settings))

@@ -12,7 +12,12 @@ of them, so turns between pages would make all of them late. People are told apa
 in with, or by their address: a lane stands before the check of who somebody is.
 
 While a heartbeat is worked on, the other lanes begin one request at a time: a heartbeat takes a few
-milliseconds and is rare, and a late one looks like a node that is lost.
+milliseconds and is rare, and a late one looks like a node that is lost. Curves, output and
+submissions do not: all that wait are written together, by one thread, and one at a time they would
+only cost more.
+
+A request may change its lane when it is known what it needs (`api.web.places`): most heartbeats say
+nothing new, and those do not wait behind the few that take long.
 
 A request has a place while it is worked on: not while its body arrives, nor while its answer is
 sent, except for files, which are both. Pages of the dashboard need no place: the calls behind them
@@ -27,7 +32,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -36,6 +40,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.middleware.prometheus import RequestNumbers
 from api.web.auth import COOKIE
 from api.web.errors import problem_response, service_problem
+from api.web.places import PLACE, LaneKind, Place
 from core.base.errors import Unavailable
 
 BACKGROUND_FROM = 5  # RFC 9218: u=0 is the most urgent, 7 the least, 3 what says nothing
@@ -54,25 +59,6 @@ SUBMISSION = re.compile(r"/v1/jobs(?:/[^/]+/clone)?")
 ASKING = ("/plan", "/v1/reports/check")  # sent by POST, and nothing is changed
 
 
-class LaneKind(StrEnum):
-    """Purpose of a request; each has a lane."""
-
-    HEARTBEATS = "heartbeats"
-    NODES = "nodes"
-    TELEMETRY = "telemetry"
-    NODE_FILES = "node_files"
-    CLICKS = "clicks"
-    SUBMISSIONS = "submissions"
-    VERDICTS = "verdicts"
-    SIGN_INS = "sign_ins"
-    PROVIDER = "provider"
-    READS = "reads"
-    LONG_READS = "long_reads"
-    BACKGROUND = "background"
-    STREAMS = "streams"
-    FILES = "files"
-
-
 @dataclass(frozen=True)
 class Limit:
     """Limits of a lane: requests worked on at once, requests in line, and longest wait in
@@ -86,11 +72,12 @@ class Limit:
 # With 300 clients that only read, in a process that two cores share with all else, a booking took
 # 0.2 s at two reads at once, 0.3 s at four, and 11 s without lanes; readers got as much done.
 LIMITS = {
-    # Not behind the metrics and logs of every node. Most wait for one look at all of them, and hold
-    # no thread; those that are taken in whole have two places (`api.nodes.routes_heartbeat`).
-    LaneKind.HEARTBEATS: Limit(16, 512, 20.0),
+    # Not behind the metrics and logs of every node. All that wait are looked at together, and hold
+    # no thread; those that say something new go on to the next lane (`api.nodes.routes_heartbeat`).
+    LaneKind.HEARTBEATS: Limit(64, 512, 20.0),
+    LaneKind.WHOLE_BEATS: Limit(4, 512, 20.0),  # a dozen questions each, of a database that is busy
     LaneKind.NODES: Limit(2, 256, 20.0),
-    LaneKind.TELEMETRY: Limit(16, 256, 20.0),  # written together: they wait, and hold no thread
+    LaneKind.TELEMETRY: Limit(64, 256, 20.0),  # written together: they wait, and hold no thread
     LaneKind.NODE_FILES: Limit(16, 64, 30.0),
     LaneKind.CLICKS: Limit(4, 512, 15.0),
     LaneKind.SUBMISSIONS: Limit(16, 512, 15.0),  # those that wait together are written together
@@ -108,8 +95,17 @@ LIMITS = {
     LaneKind.FILES: Limit(32, 64, 30.0),
 }
 YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
-# The rest: one at once while a heartbeat is worked on. These wait for disks and other servers.
-UNYIELDING = (LaneKind.HEARTBEATS, LaneKind.PROVIDER, LaneKind.NODE_FILES, LaneKind.FILES)
+BEATS = (LaneKind.HEARTBEATS, LaneKind.WHOLE_BEATS)
+# The rest: one at once while a heartbeat is worked on. These wait for disks and other servers, or
+# are written together.
+UNYIELDING = (
+    *BEATS,
+    LaneKind.TELEMETRY,
+    LaneKind.SUBMISSIONS,
+    LaneKind.PROVIDER,
+    LaneKind.NODE_FILES,
+    LaneKind.FILES,
+)
 BY_TURNS = (LaneKind.CLICKS, LaneKind.SUBMISSIONS, LaneKind.VERDICTS)
 WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
 THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
@@ -169,8 +165,8 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
 def ahead_of(kind: LaneKind) -> Sequence[LaneKind]:
     """Return the lanes that go before one."""
     if kind in YIELDING:
-        return (LaneKind.HEARTBEATS, LaneKind.CLICKS)
-    return () if kind in UNYIELDING else (LaneKind.HEARTBEATS,)
+        return (*BEATS, LaneKind.CLICKS)
+    return () if kind in UNYIELDING else BEATS
 
 
 class LaneQueue:
@@ -246,7 +242,7 @@ class Lane:
         """True while the lanes behind this one must hold back: while its requests wait; while they
         are worked on if they are heartbeats."""
         is_at_work = self._free < self.limit.at_once
-        return self.num_waiting > 0 or (is_at_work and self.kind is LaneKind.HEARTBEATS)
+        return self.num_waiting > 0 or (is_at_work and self.kind in BEATS)
 
     async def enter(self, person: str, receive: Receive | None) -> None:
         """Take a place for a person; `leave` gives it back. Raises Busy, or Gone, without one.
@@ -356,42 +352,30 @@ class Lanes:
         if kind is None:
             await self.app(scope, receive, send)
             return
-        lane, person = self.lanes[kind], _person(scope, headers) if kind in BY_TURNS else ""
-        body = receive
-        try:
-            if kind in WHOLE:
-                await lane.enter(
-                    person, None
-                )  # a body that is on its way hides whether somebody has gone
-            else:
-                body = await _with_body(receive)
-                if kind is LaneKind.BACKGROUND and self.lanes[LaneKind.CLICKS].num_waiting:
-                    raise lane.refuse("Clicks wait, and go first.")
-                await lane.enter(person, receive)
-        except Busy as busy:
-            await problem_response(service_problem(busy), {"Retry-After": str(busy.retry_after_s)})(
-                scope, receive, send
-            )
-            return
-        except Gone:
-            return
-        has_place = True
-
-        def leave() -> None:
-            nonlocal has_place
-            if has_place:
-                has_place = False
-                lane.leave()
+        person = _person(scope, headers) if kind in BY_TURNS else ""
+        place = scope[PLACE] = Place(self.lanes, person)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start" and kind not in WHOLE:
-                leave()  # how fast the client reads is its own affair
+                place.leave()  # how fast the client reads is its own affair
             await send(message)
 
         try:
+            body = receive if kind in WHOLE else await _with_body(receive)
+            if kind is LaneKind.BACKGROUND and self.lanes[LaneKind.CLICKS].num_waiting:
+                raise self.lanes[kind].refuse("Clicks wait, and go first.")
+            # A body that is on its way hides whether somebody has gone.
+            await place.take(kind, None if kind in WHOLE else receive)
             await self.app(scope, body, sent)
+        except Busy as busy:
+            answer = problem_response(
+                service_problem(busy), {"Retry-After": str(busy.retry_after_s)}
+            )
+            await answer(scope, receive, send)
+        except Gone:
+            return
         finally:
-            leave()
+            place.leave()
 
 
 def _person(scope: Scope, headers: Headers) -> str:

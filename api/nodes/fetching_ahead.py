@@ -44,6 +44,9 @@ class WantedAhead(NamedTuple):
     packages: list[PackagesAhead]
 
 
+NOTHING = WantedAhead([], [])
+
+
 def wanted_ahead(session: Session, node_id: str, *, now: datetime) -> WantedAhead:
     """Return what waiting jobs read, and the packages of workbenches, whose leases on this node
     begin within AHEAD, soonest first.

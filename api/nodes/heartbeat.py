@@ -8,7 +8,7 @@ take turns.
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from api.nodes.gpu_health import take_health
@@ -16,7 +16,6 @@ from api.nodes.host_uses import take_hosts
 from api.nodes.node_classes import hardware_of, join_class, judge_together, refit, same_kind
 from api.web.bells import Bells
 from api.web.clean_text import clean_text, cleaned
-from api.web.identity import NodeIdentity
 from core.base.reasons import ReasonCode
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
@@ -55,7 +54,7 @@ LIVE_ON = (
 )
 LOCK = (
     select(Job.id)
-    .where(Job.id.in_(bindparam("job_ids", expanding=True)))
+    .where(or_(Job.id.in_(bindparam("job_ids", expanding=True)), Job.id.in_(LIVE_ON)))
     .order_by(Job.id)
     .with_for_update(key_share=True)
 )
@@ -96,15 +95,13 @@ def newly_kept(session: Session, node_id: str, beat: Heartbeat) -> list[tuple[st
 
 def take_in(
     session: Session,
-    identity: NodeIdentity,
+    node: Node,
     beat: Heartbeat,
     *,
     now: datetime,
     bells: Bells,
-) -> Node:
-    """Write the observations of a node to the database; return the node's row."""
-    node = session.get(Node, identity.id)
-    assert node is not None
+) -> None:
+    """Write the observations of a node to the database."""
     observed = {(seen.job_id, seen.epoch): seen for seen in beat.attempts}
     unwanted = {key for key, seen in observed.items() if seen.phase is not Phase.EXITED}
     slots_of: dict[tuple[str, int], Sequence[int]] = {}
@@ -126,7 +123,6 @@ def take_in(
     # An attempt that was given up here may still run on the node: then it is not clean yet.
     left_on = [slots_of.get(key, ()) for key in unwanted]
     _take_node(session, node, beat, dirty=_dirty(node, beat, left_on), now=now, bells=bells)
-    return node
 
 
 def _dirty(node: Node, beat: Heartbeat, left_on: Sequence[Sequence[int]]) -> set[int]:
@@ -149,12 +145,11 @@ def _parts_on(
 ) -> Sequence[tuple[Job, Attempt, AttemptPart]]:
     """Lock the jobs of attempts that are live on the node or reported by it; return their parts."""
     here = {"node_id": node.id}
-    job_ids = {one.job_id for one in seen} | set(session.scalars(LIVE_ON, here))
-    if not job_ids:
+    named = sorted({one.job_id for one in seen})
+    locked = session.scalars(LOCK, {**here, "job_ids": named}).all()
+    if not locked:
         return []
-    named = {"job_ids": sorted(job_ids)}
-    session.execute(LOCK, named).all()
-    rows = session.execute(PARTS_ON, {**here, **named})
+    rows = session.execute(PARTS_ON, {**here, "job_ids": locked})
     return [(job, attempt, part) for job, attempt, part in rows]
 
 

@@ -40,6 +40,8 @@ class SentPiece:
 class LogPieces(Groups[SentPiece, Answer]):
     """Pieces of output that wait to be written."""
 
+    RESTS = 4.0
+
 
 async def take(process: Process, sent: SentPiece) -> LogAck:
     """Store the new bytes of a piece, together with those that others send at this moment.

@@ -94,6 +94,8 @@ Answer = StoredBatch | ServiceError
 class MetricBatches(Groups[SentBatch, Answer]):
     """Batches of metrics that wait to be written."""
 
+    RESTS = 4.0
+
 
 class Merges:
     """Blocks that wait to be merged, one after the other and in nobody's request.

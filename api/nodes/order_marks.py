@@ -22,8 +22,8 @@ Orders (`api.nodes.orders`) follow from, and a mark covers:
 
 A node whose orders follow from more gets no mark, and so all orders with each answer: while an
 attempt starts, ends, is held or is not where it should be, and while a guest runs in a lease.
-What is missing in this list would reach a node late, but not never: a mark is good for LONGEST_S at
-most.
+What is missing in this list would reach a node late, but not never: a mark is good for a minute to
+five, depending on the number of nodes.
 """
 
 import random
@@ -51,8 +51,9 @@ from core.workspaces.quota import Quota
 
 AnyRow = Row[Any]
 AheadRow = Row[str, str, str, datetime, str]
-LONGEST_S = 90.0
-SHORTEST_S = 60.0  # so that nodes which have begun together do not ask together for ever
+SHORTEST_S = 60.0  # that a mark is good for
+REPEATS_PER_S = 5  # orders that are sent again, to all nodes together, because a mark has ended
+SPREAD = 1.5  # so that nodes which have begun together do not ask together for ever
 RELEASE = version("trainyard-platform")
 
 # Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
@@ -156,6 +157,11 @@ class Basis:
         """True if a workbench is live on the node."""
         return any(one.is_workbench for one in self.rows)
 
+    @property
+    def begins_soon(self) -> bool:
+        """True if a booked lease on the node begins soon."""
+        return bool(self.rows[0].begins_soon)
+
     def is_written(self, since: datetime) -> bool:
         """Return True if a heartbeat of the node was written after a moment."""
         seen_at = self.rows[0].last_seen_at
@@ -198,9 +204,11 @@ def facts_of(beat: Heartbeat) -> str:
     )
 
 
-def good_until(now: datetime) -> int:
-    """Return the second of the epoch at which a mark that is made now ends."""
-    return int(now.timestamp() + random.uniform(SHORTEST_S, LONGEST_S))
+def good_until(now: datetime, num_nodes: int) -> int:
+    """Return the second of the epoch at which a mark ends that is made now for one of so many
+    nodes."""
+    shortest_s = max(SHORTEST_S, num_nodes / REPEATS_PER_S)
+    return int(now.timestamp() + shortest_s * random.uniform(1, SPREAD))
 
 
 def end_of(mark: str) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.files.dataset_files import files_of
-from api.nodes.fetching_ahead import DATASET_FILE, script_inputs, wanted_ahead
+from api.nodes.fetching_ahead import DATASET_FILE, NOTHING, script_inputs, wanted_ahead
 from api.nodes.network_lists import network_of
 from api.nodes.workspace_orders import workspace_order
 from core.jobs.attempts import limited_to
@@ -88,18 +88,21 @@ def orders_for(
     seen: Sequence[ObservedAttempt],
     *,
     quota: Quota,
+    looks_ahead: bool = True,
     now: datetime,
 ) -> Orders:
-    """Return the full desired set of a node's attempts, the attempts that it may wipe, and the
-    inputs to fetch ahead. `quota` is that of every person's workspace."""
+    """Return the full desired set of a node's attempts, the attempts that it may wipe, and, if a
+    booked lease may begin soon, the inputs to fetch ahead. `quota` is that of every person's
+    workspace."""
+    node = session.get_one(Node, node_id)
     rows = session.execute(DESIRED, {"node_id": node_id}).all()
     has_workbench = any("workbench" in job.spec for _, job, _ in rows)
-    idle_after_s = _idle_after_s(session, node_id) if has_workbench else None
+    idle_after_s = _idle_after_s(session, node) if has_workbench else None
     wanted = [
-        _order(session, job, attempt, part, quota, idle_after_s, now=now)
+        _order(session, node, job, attempt, part, quota, idle_after_s, now=now)
         for attempt, job, part in rows
     ]
-    ahead = wanted_ahead(session, node_id, now=now)
+    ahead = wanted_ahead(session, node_id, now=now) if looks_ahead else NOTHING
     return Orders(
         attempts=[one for one in wanted if isinstance(one, Order)],
         unread=[one for one in wanted if isinstance(one, Unread)],
@@ -112,8 +115,9 @@ def orders_for(
 def deadlines(job: Job, attempt: Attempt, leases: Sequence[Lease], *, now: datetime) -> Deadlines:
     """Return the seconds that remain to the end of the lease or of the wall time, if earlier.
 
-    `leases` are those with which the attempt is stopped, one on each of its nodes, each with the
-    timetable of the policy that it was granted under. The earliest deadline applies on all nodes.
+    `leases` are those with which the attempt is stopped, one on each of its nodes (of adjacent ones
+    the last), each with the timetable of the policy that it was granted under. The earliest
+    deadline applies on all nodes.
     """
     to_lease_stop = min(_until(usable_end(one.hold_end, one.grace_s), now) for one in leases)
     to_time_limit = _until(limited_to(job, attempt, now=now), now)
@@ -134,6 +138,7 @@ def _until(moment: datetime, now: datetime) -> float:
 
 def _order(
     session: Session,
+    node: Node,
     job: Job,
     attempt: Attempt,
     part: AttemptPart,
@@ -143,7 +148,9 @@ def _order(
     now: datetime,
 ) -> Order | Unread:
     spec, plan = stored_spec(job.spec), stored_plan(job.plan)
-    until = deadlines(job, attempt, _leases_of(session, attempt), now=now)
+    leases = session.scalars(LEASES_OF, {"attempt_id": attempt.id}).all()
+    stopping = [stopped_with(session, one) for one in leases]
+    until = deadlines(job, attempt, stopping, now=now)
     stop = _stop(session, job, attempt) if attempt.state is AttemptState.STOPPING else None
     if spec is None or plan is None:
         return Unread(job_id=job.id, epoch=attempt.epoch, deadlines=until, stop=stop)
@@ -155,7 +162,7 @@ def _order(
         plan=plan,
         launcher=_launcher(spec),
         slots=part.slots,
-        slots_of_node=_slots_of_node(session, job, attempt, part),
+        slots_of_node=_slots_of_node(session, node, job, attempt, part),
         gang=_gang(attempt, part),
         threads_per_rank=spec.resources.threads_per_rank,
         dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
@@ -171,7 +178,7 @@ def _order(
         if isinstance(spec, ProgramJobSpec) and spec.inputs
         else [],
         workspace=workspace_order(session, job, attempt, part, quota),
-        network=network_of(session, job, spec, session.get_one(Node, part.node_id)),
+        network=network_of(session, job, spec, node),
         hold_on_failure_s=spec.hold_on_failure if isinstance(spec, ScriptJobSpec) else None,
         idle_after_s=idle_after_s if isinstance(spec, WorkbenchJobSpec) else None,
         resume=_resume(session, attempt),
@@ -210,21 +217,22 @@ def is_beside_host(session: Session, job: Job, attempt: Attempt) -> bool:
     return found is not None
 
 
-def _idle_after_s(session: Session, node_id: str) -> int | None:
+def _idle_after_s(session: Session, node: Node) -> int | None:
     """Return the seconds after which workbenches on a node are idle, by the node's policy."""
-    node = session.get_one(Node, node_id)
     ref = NodeRef(node.id, node.name, node.class_name, node.slots)
     after_min = policy_of(ref, active_policies(session)).scheduling.idle_after_min
     return None if after_min is None else 60 * after_min
 
 
-def _slots_of_node(session: Session, job: Job, attempt: Attempt, part: AttemptPart) -> int | None:
+def _slots_of_node(
+    session: Session, node: Node, job: Job, attempt: Attempt, part: AttemptPart
+) -> int | None:
     """Return the number of the node's slots if the lease is a part of them, or if it is the job of
     a guest beside one of the lease's owner.
 
     An older worker, which would not read the order, is told nothing: it has been given no parts.
     """
-    lease, node = session.get_one(Lease, part.lease_id), session.get_one(Node, part.node_id)
+    lease = session.get_one(Lease, part.lease_id)
     is_part = lease.num_slots is not None and lease.num_slots < node.slots
     is_part = is_part or is_beside_host(session, job, attempt)
     return node.slots if is_part and node.inventory.get("sharing") else None
@@ -238,15 +246,6 @@ def _gang(attempt: Attempt, part: AttemptPart) -> Gang | None:
         rendezvous=Rendezvous.model_validate(attempt.rendezvous),
         start=attempt.prepared_at is not None,
     )
-
-
-def _leases_of(session: Session, attempt: Attempt) -> list[Lease]:
-    """Return the leases with which an attempt has to stop, one for each of its parts.
-
-    For a lease with back-to-back successors of the same owner on the node this is the last one.
-    """
-    found = session.scalars(LEASES_OF, {"attempt_id": attempt.id}).all()
-    return [stopped_with(session, lease) for lease in found]
 
 
 def _launcher(spec: AnyJobSpec) -> Launcher:

@@ -12,6 +12,7 @@ from api.nodes.fencing import FencedAttempt, fence
 from api.nodes.order_marks import good_until, read_bases
 from api.nodes.orders import orders_for
 from api.records import metric_store
+from api.web.auth import find_node
 from api.web.bells import Bells
 from api.web.identity import NodeIdentity
 from core.base.clock import utc_now
@@ -20,6 +21,7 @@ from core.base.ids import IdKind, new_id
 from core.jobs import attempts
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
 from core.tables.jobs import Attempt, Event, Job
+from core.tables.nodes import Node
 from core.transitions import note
 from core.wire.messages import (
     ArtifactReport,
@@ -56,21 +58,32 @@ def beat(
     session: Session,
     bells: Bells,
     message: Heartbeat,
-    node: NodeIdentity,
     *,
     token_sha256: str,
     quota: Quota,
+    num_nodes: int,
     now: datetime,
 ) -> HeartbeatEffects:
-    """Take in the state of a node; return the orders for it."""
+    """Take in the state of one of so many nodes; return the orders for it. Raises
+    Unauthenticated."""
+    # Held to the end: a session reads a row that nobody holds again wherever it is asked for.
+    node = session.get_one(Node, find_node(session, token_sha256).id)
     finished = heartbeat.newly_kept(session, node.id, message)
     heartbeat.take_in(session, node, message, now=now, bells=bells)
     session.flush()
     # Before the orders: what is written meanwhile, they may have and the mark must not.
     basis = read_bases(session, [token_sha256], now=now).get(token_sha256)
-    orders = orders_for(session, node.id, message.attempts, quota=quota, now=now)
+    orders = orders_for(
+        session,
+        node.id,
+        message.attempts,
+        quota=quota,
+        looks_ahead=basis is None or basis.begins_soon,
+        now=now,
+    )
     is_settled = basis is not None and not orders.unread and basis.is_settled(message)
-    mark = basis.mark(message, quota, until=good_until(now)) if basis and is_settled else ""
+    until = good_until(now, num_nodes)
+    mark = basis.mark(message, quota, until=until) if basis and is_settled else ""
     return HeartbeatEffects(finished, orders, mark)
 
 

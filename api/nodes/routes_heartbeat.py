@@ -1,7 +1,5 @@
 """POST /v1/node/heartbeat: a node reports all that it observes, and gets all orders for it."""
 
-import asyncio
-
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
@@ -9,22 +7,13 @@ from pydantic import ValidationError
 from api.nodes import reports
 from api.nodes.pace import NodeCount, pause_s
 from api.nodes.unchanged_beats import MarkedBeat, is_unchanged
-from api.web.auth import NodeOnly, enter_as_node, sent_token
-from api.web.identity import NodeIdentity
+from api.web.auth import NodeOnly, sent_token
+from api.web.places import LaneKind, place_of
 from api.web.process import Process, ProcessDep
 from api.web.short_way import short_way
 from core.base.clock import utc_now
 from core.base.errors import Unauthenticated
 from core.wire.messages import BEAT_AFTER, ORDERS_MARK, Heartbeat, Orders
-
-AT_ONCE = 2  # heartbeats that are taken in whole: more of them would only take turns
-
-
-class WholeBeats(asyncio.Semaphore):
-    """Places of heartbeats that are taken in whole."""
-
-    def __init__(self) -> None:
-        super().__init__(AT_ONCE)
 
 
 async def _beat_plain(request: Request) -> Response | None:
@@ -40,8 +29,8 @@ async def _beat_plain(request: Request) -> Response | None:
     mark = request.headers.get(ORDERS_MARK)
     if mark and await is_unchanged(process, MarkedBeat(token_sha256, mark, message)):
         return Response(status_code=204, headers=_pace(process))
-    async with process.service(WholeBeats):
-        return await run_in_threadpool(_enter_and_take, request, process, message)
+    await place_of(request).take(LaneKind.WHOLE_BEATS)
+    return await run_in_threadpool(_take_whole, process, message, token_sha256)
 
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_way(_beat_plain))
@@ -53,29 +42,23 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_
     responses={204: {"description": "The orders are those that the node's `Orders-Mark` names."}},
     summary="Report observed attempts and get desired ones",
 )
-def beat(message: Heartbeat, request: Request, node: NodeOnly, process: ProcessDep) -> Response:
+def beat(message: Heartbeat, request: Request, _: NodeOnly, process: ProcessDep) -> Response:
     """Take in the full observed state of the node; return the full desired state.
 
     The header `Beat-After` says how many seconds after this heartbeat the next one is wanted, if
     the node has no news. A node that sends back the header `Orders-Mark` gets 204 if it has nothing
     new to report and its orders are still the same.
     """
-    return _take_whole(process, message, node, sent_token(request))
+    return _take_whole(process, message, sent_token(request))
 
 
-def _enter_and_take(request: Request, process: Process, message: Heartbeat) -> Response:
-    return _take_whole(process, message, enter_as_node(request, process), sent_token(request))
-
-
-def _take_whole(
-    process: Process, message: Heartbeat, node: NodeIdentity, token_sha256: str
-) -> Response:
+def _take_whole(process: Process, message: Heartbeat, token_sha256: str) -> Response:
     finished, orders, mark = process.transact_first(
         reports.beat,
         message,
-        node,
         token_sha256=token_sha256,
         quota=process.settings.workspace_quota,
+        num_nodes=process.service(NodeCount).number,
         now=utc_now(),
     )
     for job_id, attempt_id in finished:  # apart: merging a long curve takes a while

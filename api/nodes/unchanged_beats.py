@@ -47,6 +47,8 @@ class MarkedBeat:
 class MarkedBeats(Groups[MarkedBeat, bool]):
     """Marked heartbeats that wait to be looked at."""
 
+    RESTS = 9.0
+
 
 async def is_unchanged(process: Process, sent: MarkedBeat) -> bool:
     """Take in a heartbeat if its mark is right, and return True; else do nothing."""

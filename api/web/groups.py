@@ -5,12 +5,18 @@ What comes while nobody writes is written at once, by a thread of the group's ow
 meanwhile waits, and is the next group. So nobody waits for company, a request that is alone is a
 group of one, and those that wait hold no thread. What only reads, such as a plan, can wait the same
 way: a session, a statement and the interpreter's turn are paid once for all.
+
+What nobody looks at the clock for does wait for company: the messages of nodes. Many that come one
+by one, none while another is written, would each be a transaction, which costs ten times as much as
+one more message in it. So their writer rests for some times as long as it has written (`RESTS`),
+or until a COMPANY waits. The busier the machine, the longer a transaction, and the larger the next
+group.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, ParamSpec, TypeVar
+from typing import ClassVar, Generic, ParamSpec, TypeVar
 
 from core.base.errors import ServiceError
 
@@ -20,13 +26,19 @@ P = ParamSpec("P")
 Write = Callable[[Sequence[Item]], Sequence[Answer]]
 
 MOST = 64  # in one group, so that other writers get their turn
+COMPANY = 8  # items for which a transaction is cheap
 
 
 class Groups(Generic[Item, Answer]):
     """Line of items that wait to be written. Only its event loop touches it."""
 
+    RESTS: ClassVar[float] = 0.0
+    """Length of the rest after a group, as a multiple of the time that its writing took."""
+
     def __init__(self) -> None:
         self._line: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._company: asyncio.Future[None] | None = None
+        """What a rest waits for."""
         self._writing: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
 
@@ -42,6 +54,8 @@ class Groups(Generic[Item, Answer]):
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._line.append((item, answer))
+        if len(self._line) == COMPANY and self._company is not None:
+            self._company.set_result(None)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all(write))
         return await answer
@@ -52,6 +66,7 @@ class Groups(Generic[Item, Answer]):
             while self._line:
                 group, self._line = self._line[:MOST], self._line[MOST:]
                 items = [item for item, _ in group]
+                begun = loop.time()
                 outcomes = await loop.run_in_executor(self._thread, _written, items, write)
                 for (_, answer), (found, error) in zip(group, outcomes, strict=True):
                     if answer.cancelled():
@@ -60,8 +75,19 @@ class Groups(Generic[Item, Answer]):
                         answer.set_result(*found)
                     else:
                         answer.set_exception(error)
+                await self._rest(self.RESTS * (loop.time() - begun))
         finally:
             self._writing = None
+
+    async def _rest(self, longest_s: float) -> None:
+        """Wait for company."""
+        if not longest_s or len(self._line) >= COMPANY:
+            return
+        self._company = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait({self._company}, timeout=longest_s)
+        finally:
+            self._company = None
 
 
 def attempt(work: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer | ServiceError:

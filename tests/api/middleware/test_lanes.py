@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.middleware.lanes import LIMITS, THREADS, LaneKind, LaneQueue, Lanes, Limit, Turn, kind_of
+from api.middleware.lanes import LIMITS, THREADS, LaneQueue, Lanes, Limit, Turn, kind_of
 from api.middleware.prometheus import RequestNumbers
 from api.web.credentials import issue_link
+from api.web.places import PLACE, LaneKind
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.policy.grid import HOUR, hour_ceiling
@@ -363,14 +364,54 @@ def test_while_a_heartbeat_is_worked_on_other_lanes_begin_one_at_once() -> None:
         clicks = [Caller(lanes, "POST", "/v1/leases", b"%d" % n) for n in range(3)]
         files = [Caller(lanes, "GET", "/v1/jobs/job_1/code") for _ in range(3)]
         await turns()
-        assert desk.begun == ["/v1/node/heartbeat", "/v1/leases 0", *["/v1/jobs/job_1/code"] * 3]
+        curves = [Caller(lanes, "POST", "/v1/node/metrics") for _ in range(3)]
+        await turns()
+        assert desk.begun == [
+            *("/v1/node/heartbeat", "/v1/leases 0"),
+            *["/v1/jobs/job_1/code"] * 3,
+            *["/v1/node/metrics"] * 3,  # written together: one thread, however many they are
+        ]
         beat.task.cancel()
         with suppress(asyncio.CancelledError):
             await beat.task
         await turns()
         assert desk.begun[-2:] == ["/v1/leases 1", "/v1/leases 2"]
         desk.finish.set()
-        await asyncio.gather(*(caller.task for caller in (*clicks, *files)))
+        await asyncio.gather(*(caller.task for caller in (*clicks, *files, *curves)))
+
+    asyncio.run(run())
+
+
+class Nodes(Desk):
+    """Heartbeats, of which those with a body say something new and are taken in whole."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (await receive())["body"]:
+            await scope[PLACE].take(LaneKind.WHOLE_BEATS)
+            self.begun.append("whole")
+            await self.finish.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def test_heartbeats_that_say_nothing_new_do_not_wait_behind_the_others() -> None:
+    async def run() -> None:
+        desk = Nodes()
+        limits = small(heartbeats=Limit(1, 9, NO_LIMIT), whole_beats=Limit(2, 3, NO_LIMIT))
+        lanes = Lanes(desk, RequestNumbers(), limits)
+        whole = [Caller(lanes, "POST", "/v1/node/heartbeat", b"new") for _ in range(6)]
+        await turns()
+        same = [Caller(lanes, "POST", "/v1/node/heartbeat") for _ in range(5)]
+        await asyncio.gather(*(caller.task for caller in same))
+        assert [caller.answer["status"] for caller in same] == [200] * 5
+        assert desk.begun == ["whole"] * 2
+        assert whole[-1].answer["status"] == 503  # its line is full
+        desk.finish.set()
+        await asyncio.gather(*(caller.task for caller in whole))
+        assert [caller.answer["status"] for caller in whole] == [200] * 5 + [503]
+        again = [Caller(lanes, "POST", "/v1/node/heartbeat", b"new") for _ in range(2)]
+        await asyncio.gather(*(caller.task for caller in again))  # no place was lost
+        assert [caller.answer["status"] for caller in again] == [200] * 2
 
     asyncio.run(run())
 

@@ -261,7 +261,6 @@ def test_all_orders_are_sent_again_after_a_minute(
     box.settle()
     assert 59 <= order_marks.end_of(box.mark) - utc_now().timestamp() <= 90
     monkeypatch.setattr(order_marks, "SHORTEST_S", -1.0)
-    monkeypatch.setattr(order_marks, "LONGEST_S", -1.0)
     box.mark = ""
     box.beat()
     assert box.mark

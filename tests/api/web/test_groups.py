@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 
 import pytest
 
-from api.web.groups import MOST, Groups
+from api.web.groups import COMPANY, MOST, Groups
 
 
 class Book:
@@ -108,3 +109,51 @@ def test_of_many_at_once_each_gets_its_own_answer(clients: int) -> None:
     asyncio.run(story())
     assert len(written) == clients * 200
     assert set(written.values()) == {1}
+
+
+class Patient(Groups[int, int]):
+    RESTS = 4.0
+
+
+def test_a_writer_that_rests_writes_what_comes_meanwhile_together() -> None:
+    groups, sizes = Patient(), list[int]()
+    work_s = 0.02
+
+    def write(items: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(items))
+        time.sleep(work_s)
+        return items
+
+    async def story() -> None:
+        answers = []
+        for item in range(40):  # one by one, each while nothing is written
+            answers.append(asyncio.create_task(groups.write(item, write)))
+            await asyncio.sleep(1.5 * work_s)
+        assert await asyncio.gather(*answers) == [*range(40)]
+
+    asyncio.run(story())
+    assert sizes[0] == 1  # nobody is kept waiting who is alone
+    assert sum(sizes) == 40
+    assert len(sizes) <= 20
+
+
+def test_a_rest_ends_when_there_is_company() -> None:
+    groups, book = Patient(), Book()
+
+    def slow(items: Sequence[int]) -> Sequence[int]:
+        if items == [0]:
+            time.sleep(2.0)  # so the rest would be eight seconds
+        return book.write(items)
+
+    async def story() -> None:
+        first = asyncio.create_task(groups.write(0, slow))
+        await first
+        others = [asyncio.create_task(groups.write(n, slow)) for n in range(1, COMPANY)]
+        await asyncio.sleep(0.1)
+        assert book.groups == [[0]]
+        async with asyncio.timeout(4):
+            assert await groups.write(COMPANY, slow) == 10 * COMPANY
+            await asyncio.gather(*others)
+
+    asyncio.run(story())
+    assert book.groups[:2] == [[0], [*range(1, COMPANY + 1)]]
