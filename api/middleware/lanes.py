@@ -11,10 +11,9 @@ until everybody else who waits has had a turn. The reads of a page do not: it is
 of them, so turns between pages would make all of them late. People are told apart by what they sign
 in with, or by their address: a lane stands before the check of who somebody is.
 
-While a heartbeat is worked on, the other lanes begin one request at a time: a heartbeat takes a few
-milliseconds and is rare, and a late one looks like a node that is lost. Curves, output and
-submissions do not: all that wait are written together, by one thread, and one at a time they would
-only cost more.
+While heartbeats wait, most other lanes begin one request at a time: a heartbeat is rare, and a late
+one looks like a node that is lost. Curves, output and submissions do not hold back: all that wait
+are written together, by one thread, and one at a time they would only cost more.
 
 A request may change its lane when it is known what it needs (`api.web.places`): most heartbeats say
 nothing new, and those do not wait behind the few that take long.
@@ -96,7 +95,7 @@ LIMITS = {
 }
 YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
 BEATS = (LaneKind.HEARTBEATS, LaneKind.WHOLE_BEATS)
-# The rest: one at once while a heartbeat is worked on. These wait for disks and other servers, or
+# The rest: one at once while heartbeats wait. These wait for disks and other servers, or
 # are written together.
 UNYIELDING = (
     *BEATS,
@@ -211,7 +210,7 @@ class LaneQueue:
 class Lane:
     """Places of one kind of request, and its line.
 
-    While a lane `ahead` is pressed, only one request of this lane is worked on at once.
+    While requests wait in a lane `ahead`, only one of this lane is worked on at once.
     """
 
     def __init__(
@@ -236,13 +235,6 @@ class Lane:
     def num_waiting(self) -> int:
         """Number of requests in line."""
         return len(self._line)
-
-    @property
-    def is_pressed(self) -> bool:
-        """True while the lanes behind this one must hold back: while its requests wait; while they
-        are worked on if they are heartbeats."""
-        is_at_work = self._free < self.limit.at_once
-        return self.num_waiting > 0 or (is_at_work and self.kind in BEATS)
 
     async def enter(self, person: str, receive: Receive | None) -> None:
         """Take a place for a person; `leave` gives it back. Raises Busy, or Gone, without one.
@@ -282,7 +274,7 @@ class Lane:
 
     def _has_place(self) -> bool:
         is_idle = self._free == self.limit.at_once
-        return self._free > 0 and (is_idle or not any(lane.is_pressed for lane in self._ahead))
+        return self._free > 0 and (is_idle or not any(lane.num_waiting for lane in self._ahead))
 
     def _stand_in_line(self, person: str) -> Turn | None:
         """Return a turn to wait for; None if there is a free place. Raises Busy if the line is
