@@ -135,8 +135,7 @@ def shares_copies(spec: TrainSpec, layout: Layout) -> bool:
     is_text = not spec.model.name.reads_images
     keeps_all = spec.activation_checkpointing is ActivationCheckpointing.NONE
     in_half = spec.precision in COMPUTED_IN_HALF
-    alone = layout.replicate * layout.shard * layout.context == 1
-    return is_text and in_half and keeps_all and alone and layout.pipeline > 1
+    return is_text and in_half and keeps_all and layout.shard == 1 and layout.pipeline > 1
 
 
 def multiplies_in_tf32(spec: TrainSpec) -> bool:

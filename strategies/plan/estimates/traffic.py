@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
+from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, shares_copies
 from strategies.plan.estimates.activations import bytes_between_stages, tokens
 from strategies.plan.estimates.memory import frozen_weight_bytes
 from strategies.plan.estimates.optimizer_step import averages_per_weight
@@ -148,6 +148,9 @@ def replicas(resolved: ResolvedSpec, axes: tuple[str, ...], whole_sum: int) -> T
         states = 1 + averages_per_weight(resolved.spec.training)
         what = f"weights and optimizer state averaged, every {every} steps"
         return along(resolved, axes, states * whole_sum // every, overlaps=False, what=what)
+    if shares_copies(resolved.spec, resolved.layout):
+        what = "gradients summed, once, after both passes"
+        return along(resolved, axes, whole_sum, overlaps=False, what=what)
     what = "gradients summed, once"
     if parallelism.gradient_compression is not GradientCompression.NONE:
         whole_sum = whole_sum * BYTES_COMPRESSED // BYTES_PER_WEIGHT[resolved.spec.precision]

@@ -35,6 +35,7 @@ from strategies.train.models.network import Network
 from strategies.train.models.transformer import Transformer
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
+from strategies.train.parallel.added_up import AddedUp
 from strategies.train.parallel.parallelize import ParallelModel, parallelize
 from strategies.train.parallel.step_copies import StepCopies
 from strategies.train.precision import feature_dtype_of
@@ -160,6 +161,9 @@ class PipelineEngine(TorchEngine):
         for start in range(0, len(micro_batches), self.at_once):
             batches = [self.own_tokens(b) for b in micro_batches[start : start + self.at_once]]
             shares += self.follow_schedule(batches, divisor)
+        for stage in self.stages.values():
+            if isinstance(stage.data_parallel, AddedUp):
+                stage.data_parallel.add_up()
         if self.tied:
             other_end = self.holder(self.num_stages - 1 if 0 in self.stages else 0)
             add_up_both_ends(self.tied, self.line, other_end)

@@ -6,12 +6,13 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from strategies.plan.catalog import gathers_in_half, keeps_on_host
+from strategies.plan.catalog import gathers_in_half, keeps_on_host, shares_copies
 from strategies.plan.spec import FrozenBase, TrainSpec
 from strategies.train.init import Source, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.network import Network
 from strategies.train.models.transformer import Head
+from strategies.train.parallel.added_up import AddedUp
 from strategies.train.parallel.compiling import compile_layers
 from strategies.train.parallel.context import split_context
 from strategies.train.parallel.ddp import Replication
@@ -79,9 +80,10 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
         model.head.keeps_gradients = mesh.layout.pipeline == 1
 
     layout, replicas = mesh.layout, mesh.along("replicate", "context")
-    on_host = keeps_on_host(spec, layout)
+    on_host, in_stages = keeps_on_host(spec, layout), layout.tensor > 1 or layout.pipeline > 1
+    adds_up = replicas is not None and shares_copies(spec, layout)
     data_parallel: DataParallel
-    if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
+    if layout.shard > 1 or (replicas is not None and in_stages and not adds_up):
         sharded = Sharding(
             mesh,
             gather=spec.tiling.gather,
@@ -98,7 +100,9 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
     else:
         give_first_weights(model, source, mesh)
         data_parallel = Alone(model)
-        if replicas is not None:
+        if replicas is not None and adds_up:
+            data_parallel = AddedUp(model, replicas)
+        elif replicas is not None:
             compression = spec.parallelism.gradient_compression
             data_parallel = Replication(model, replicas, compression, spec.precision)
 

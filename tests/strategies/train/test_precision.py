@@ -200,6 +200,11 @@ SPLITS = {
         Layout(pipeline=2, tensor=2),
         schedule=PipelineSchedule.ONE_F_ONE_B,
     ),
+    "context in a pipeline": Split(
+        Strategy.PIPELINE,
+        Layout(pipeline=2, context=2),
+        schedule=PipelineSchedule.ONE_F_ONE_B,
+    ),
 }
 # Elsewhere in `make test`: float16 in test_image_training.py, pure bfloat16 in test_adapters.py.
 QUICK = {("tensor", Precision.BFLOAT16)}
@@ -222,6 +227,14 @@ EQUAL = [  # splits of four micro-batches, and how many of them each rank takes
         )
         for schedule in PipelineSchedule
         if schedule is not PipelineSchedule.ONE_F_ONE_B
+    ),
+    *(
+        pytest.param(
+            Split(Strategy.PIPELINE, Layout(pipeline=2, replicate=2), schedule=schedule, layers=4),
+            2,
+            marks=() if schedule is PipelineSchedule.ONE_F_ONE_B else pytest.mark.slow,
+        )
+        for schedule in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ZBV)
     ),
     pytest.param(Split(Strategy.FSDP, Layout(shard=4)), 1, marks=pytest.mark.slow),
     pytest.param(Split(Strategy.HSDP, Layout(replicate=2, shard=2)), 1, marks=pytest.mark.slow),

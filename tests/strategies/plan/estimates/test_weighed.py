@@ -169,6 +169,24 @@ LONG = [
         )
         for schedule in ("GPipe", "1F1B", "ZBVZeroBubble")
     ),
+    *(
+        Case(
+            f"{axis} in a pipeline, bfloat16, llama of width 512, 4 micro-batches",
+            4,
+            {
+                "parallelism": {"strategy": "pipeline", degree: 2, "pipeline_schedule": "GPipe"},
+                "precision": "bfloat16",
+                "model": WIDE,
+                **FEW,
+                **IN_FOUR,
+                "training__global_batch_size": 8,
+            },
+        )
+        for axis, degree in (
+            ("replicas", "data_parallel_replicate_degree"),
+            ("context", "context_parallel_degree"),
+        )
+    ),
     two("fsdp, 32,768 words", {"strategy": "fsdp"}, model=SMALL, **WORDS),
     two(
         "fsdp, 32,768 words, bfloat16, 4 micro-batches",
