@@ -8,7 +8,7 @@ take turns.
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.nodes.gpu_health import take_health
@@ -54,7 +54,7 @@ LIVE_ON = (
 )
 LOCK = (
     select(Job.id)
-    .where(or_(Job.id.in_(bindparam("job_ids", expanding=True)), Job.id.in_(LIVE_ON)))
+    .where(Job.id.in_(bindparam("job_ids", expanding=True)))
     .order_by(Job.id)
     .with_for_update(key_share=True)
 )
@@ -145,11 +145,12 @@ def _parts_on(
 ) -> Sequence[tuple[Job, Attempt, AttemptPart]]:
     """Lock the jobs of attempts that are live on the node or reported by it; return their parts."""
     here = {"node_id": node.id}
-    named = sorted({one.job_id for one in seen})
-    locked = session.scalars(LOCK, {**here, "job_ids": named}).all()
-    if not locked:
+    job_ids = {one.job_id for one in seen} | set(session.scalars(LIVE_ON, here))
+    if not job_ids:
         return []
-    rows = session.execute(PARTS_ON, {**here, "job_ids": locked})
+    named = {"job_ids": sorted(job_ids)}
+    session.execute(LOCK, named).all()
+    rows = session.execute(PARTS_ON, {**here, **named})
     return [(job, attempt, part) for job, attempt, part in rows]
 
 
