@@ -91,12 +91,12 @@ class Slurm:
         output = self.folder / f"started-{secrets.token_hex(4)}"
         began = time.time()
         self._run("sbatch", f"--output={output}", str(self._script))
-        started = wait_for(
-            lambda: float(output.read_text() or 0) if output.exists() else None,
-            what="a start",
-            every_s=0.02,
-        )
-        return started - began
+
+        def written() -> str:
+            return output.read_text() if output.exists() else ""
+
+        wait_for(lambda: bool(written()), what="a start", every_s=0.02)
+        return float(written()) - began
 
     def submissions(self, clients: int, seconds: float) -> Rate:
         """Submit jobs that can't start; return the acknowledged ones per second."""
