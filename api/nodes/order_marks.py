@@ -22,8 +22,8 @@ Orders (`api.nodes.orders`) follow from, and a mark covers:
 
 A node whose orders follow from more gets no mark, and so all orders with each answer: while an
 attempt starts, ends, is held or is not where it should be, and while a guest runs in a lease.
-What is missing in this list would reach a node late, but not never: a mark is good for a minute to
-five, depending on the number of nodes.
+What is missing in this list would reach a node late, but not never: a mark is good for a minute,
+and for longer where there are more than REPEATS_PER_S nodes for each of its seconds.
 """
 
 import random

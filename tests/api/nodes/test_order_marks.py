@@ -1,5 +1,6 @@
 """A heartbeat that changes nothing: orders are not repeated until anything about them changes."""
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 from sqlalchemy.exc import IntegrityError, NoResultFound
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -37,6 +38,7 @@ from tests.api.nodes.test_gangs import submit as submit_gang
 from tests.api.scripts.test_scripts import code, script_spec
 from tests.api.shapes import INVENTORY, TELEMETRY, heartbeat, job_spec, place
 from tests.one_database import quick_on_sqlite
+from tests.running import wait_for
 
 pytestmark = pytest.mark.db
 __all__ = ["code"]  # a fixture
@@ -52,6 +54,12 @@ FIXED: dict[type[Base], set[str]] = {
     | {"code_sha256"},
     Lease: {"id"},
 }
+
+
+WAITERS = text(
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 
 
 @dataclass
@@ -185,10 +193,15 @@ def test_a_row_that_bookings_hold_is_waited_for_once_it_is_old(world: World, box
         with world.database.write() as booking:
             lock_nodes(booking, [node_of(world)])
             waiting = pool.submit(box.beat)
-            with pytest.raises(TimeoutError):
-                waiting.result(0.2)
+            wait_for(lambda: waits_for_a_lock(world), what="a heartbeat that waits")
+            assert not waiting.done()
         assert waiting.result(30) is not None
     assert seen_at(world) > before
+
+
+def waits_for_a_lock(world: World) -> bool:
+    with world.database.read() as session:  # a transaction sees its first look again and again
+        return bool(session.scalar(WAITERS))
 
 
 def node_of(world: World) -> str:
@@ -255,12 +268,23 @@ def test_a_mark_of_another_node_or_of_before_is_worth_nothing(world: World, box:
     assert crate.beat() is not None
 
 
+@pytest.mark.parametrize(("nodes", "shortest_s"), [(0, 60), (300, 60), (301, 60), (1000, 200)])
+def test_orders_of_many_nodes_are_sent_again_to_five_a_second(
+    nodes: int, shortest_s: float
+) -> None:
+    now = utc_now()
+    lasting = [order_marks.good_until(now, nodes) - now.timestamp() for _ in range(200)]
+    assert min(lasting) >= shortest_s - 1  # whole seconds
+    assert max(lasting) <= 1.5 * max(shortest_s, nodes / 5)
+
+
 def test_all_orders_are_sent_again_after_a_minute(
     world: World, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box.settle()
     assert 59 <= order_marks.end_of(box.mark) - utc_now().timestamp() <= 90
     monkeypatch.setattr(order_marks, "SHORTEST_S", -1.0)
+    monkeypatch.setattr(order_marks, "REPEATS_PER_S", math.inf)
     box.mark = ""
     box.beat()
     assert box.mark
