@@ -35,7 +35,6 @@ from strategies.train.models.network import Network
 from strategies.train.models.transformer import Transformer
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
-from strategies.train.parallel.added_up import AddedUp
 from strategies.train.parallel.parallelize import ParallelModel, parallelize
 from strategies.train.parallel.step_copies import StepCopies
 from strategies.train.precision import feature_dtype_of
@@ -83,6 +82,9 @@ class PipelineEngine(TorchEngine):
     """Meta tensor of the features between two stages."""
     copies: list[StepCopies]
     """Stages whose micro-batches share copies of matrices; empty if they make their own."""
+    replicas: DeviceMesh | None
+    """Ranks that add up gradients with this one after the passes; None if there are none, or if
+    their data parallelism does so."""
     schedule: PipelineScheduleSingle | PipelineScheduleMulti
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
@@ -119,6 +121,7 @@ class PipelineEngine(TorchEngine):
         if shares_copies(spec, mesh.layout):
             half = feature_dtype_of(spec.precision)
             self.copies = [StepCopies(model, half) for model in self.models]
+        self.replicas = mesh.along("replicate", "context") if self.copies else None
         modules = [stage.data_parallel.module for stage in self.stages.values()]
         self.schedule = self.make_schedule(self.copies or modules)
 
@@ -161,9 +164,8 @@ class PipelineEngine(TorchEngine):
         for start in range(0, len(micro_batches), self.at_once):
             batches = [self.own_tokens(b) for b in micro_batches[start : start + self.at_once]]
             shares += self.follow_schedule(batches, divisor)
-        for stage in self.stages.values():
-            if isinstance(stage.data_parallel, AddedUp):
-                stage.data_parallel.add_up()
+        if self.replicas is not None:
+            add_up_replicas([weight.parameter for weight in self.weights], self.replicas)
         if self.tied:
             other_end = self.holder(self.num_stages - 1 if 0 in self.stages else 0)
             add_up_both_ends(self.tied, self.line, other_end)
@@ -257,6 +259,24 @@ def pass_on(
 def held_twice(weight: Weight) -> Weight:
     """Count a tied embedding twice: its matrix is on the first and on the last stage."""
     return weight._replace(copies=2 * weight.copies) if weight.name == TIED else weight
+
+
+@torch.no_grad()
+def add_up_replicas(parameters: Sequence[nn.Parameter], ranks: DeviceMesh) -> None:
+    """Give all replicas of a stage the sum of their gradients, each added by itself and in place.
+
+    The wrappers of torch, which would do so within the backward passes, cast and reduce for each
+    micro-batch: those that share copies of matrices go round them.
+    """
+    trained = (parameter for parameter in parameters if parameter.grad is not None)
+    gradients = [own_part(settled(parameter)) for parameter in trained]
+    sent = [gradient.contiguous() for gradient in gradients]  # a backend takes no others
+    sums = [dist.all_reduce(each, group=ranks.get_group(), async_op=True) for each in sent]
+    for work, gradient, total in zip(sums, gradients, sent, strict=True):
+        assert work is not None
+        work.wait()
+        if total is not gradient:
+            gradient.copy_(total)
 
 
 @torch.no_grad()

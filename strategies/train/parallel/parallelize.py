@@ -12,7 +12,6 @@ from strategies.train.init import Source, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.network import Network
 from strategies.train.models.transformer import Head
-from strategies.train.parallel.added_up import AddedUp
 from strategies.train.parallel.compiling import compile_layers
 from strategies.train.parallel.context import split_context
 from strategies.train.parallel.ddp import Replication
@@ -80,10 +79,11 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
         model.head.keeps_gradients = mesh.layout.pipeline == 1
 
     layout, replicas = mesh.layout, mesh.along("replicate", "context")
-    on_host, in_stages = keeps_on_host(spec, layout), layout.tensor > 1 or layout.pipeline > 1
-    adds_up = replicas is not None and shares_copies(spec, layout)
+    if shares_copies(spec, layout):
+        replicas = None  # the engine adds up their gradients
+    on_host = keeps_on_host(spec, layout)
     data_parallel: DataParallel
-    if layout.shard > 1 or (replicas is not None and in_stages and not adds_up):
+    if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
         sharded = Sharding(
             mesh,
             gather=spec.tiling.gather,
@@ -100,9 +100,7 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
     else:
         give_first_weights(model, source, mesh)
         data_parallel = Alone(model)
-        if replicas is not None and adds_up:
-            data_parallel = AddedUp(model, replicas)
-        elif replicas is not None:
+        if replicas is not None:
             compression = spec.parallelism.gradient_compression
             data_parallel = Replication(model, replicas, compression, spec.precision)
 
