@@ -144,7 +144,6 @@ def make_world(*, jobs: int, nodes: int, slots: int = 1, seed: int = 1) -> Snaps
             failures=0,
             saving_on=None,
             classes=CLASSES[rng.randint(0, 3) :],
-            other_classes=(),
             num_nodes=rng.choice(GANGS),
             may_be_cut=True,
             in_vain=0,

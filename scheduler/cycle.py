@@ -116,18 +116,18 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     """
     world = read_world(scheduler, now)  # 1. read the world once
     if repair(scheduler, world):  # 2. mark silent nodes, end lost attempts
-        world = read_world(scheduler, now)
+        world = read_world(scheduler, now, before=world)
     moved = 0
     for _ in range(HANDOVERS):  # 3. a lease that ends lets the next one begin
         tried = hand_over(scheduler, world)
         if not tried:
             break
         moved += tried
-        world = read_world(scheduler, now)  # its jobs may name the next lease now
+        world = read_world(scheduler, now, before=world)  # its jobs may name the next lease now
     if rescue_leases(scheduler, world):  # a lease whose node has failed moves or is refunded
-        world = read_world(scheduler, now)
+        world = read_world(scheduler, now, before=world)
     if serve_waitlist(scheduler, world, at_once=moved > 0):  # an offer holds its hours
-        world = read_world(scheduler, now)
+        world = read_world(scheduler, now, before=world)
     scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     started: list[str] = []
     waiting: list[JobReason] = []
@@ -160,14 +160,15 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     return started
 
 
-def read_world(scheduler: Scheduler, now: datetime) -> Snapshot:
-    """Return a snapshot, read without the writer's lock."""
+def read_world(scheduler: Scheduler, now: datetime, *, before: Snapshot | None = None) -> Snapshot:
+    """Return a snapshot, read without the writer's lock; `before`: an earlier one of this cycle."""
     with scheduler.database.read() as session:
         return take_snapshot(
             session,
             now,
             fitting=scheduler.fitting,
             unreachable_after_s=scheduler.unreachable_after_s,
+            before=before,
         )
 
 

@@ -159,8 +159,6 @@ class WaitingJob:
     """Id of the node that is still copying the last attempt's checkpoints to the store."""
     classes: tuple[str, ...]
     """Names of the node classes that it fits, smallest first."""
-    other_classes: tuple[str, ...]
-    """Names of further classes that it would fit if it did not name one, smallest first."""
     num_nodes: int
     may_be_cut: bool
     """True if it saves checkpoints, so that it may be stopped for a lease and go on later."""
@@ -229,6 +227,9 @@ class Snapshot:
     promises labs shares."""
     used: frozenset[str] = frozenset()
     """Ids of the active and ending leases in which a job of their owner has run."""
+    other_classes: Callable[[str], Sequence[str]] = lambda _: ()
+    """Names, by id of a waiting job, of further classes that it would fit if it did not name one,
+    smallest first; asked only for jobs near their start, as each answer is a plan."""
 
     @cached_property
     def jobs(self) -> Mapping[str, JobName]:
@@ -253,6 +254,11 @@ class Snapshot:
         leases = [lease for lease in self.leases.values() if lease.state in begun]
         return _grouped(leases, lambda lease: lease.node_id)
 
+    @cached_property
+    def _waited_for(self) -> frozenset[str]:
+        """Ids of the leases that waiting jobs name."""
+        return frozenset(lease_id for job in self.waiting for lease_id in job.lease_ids)
+
     def scheduling_of(self, node_id: str) -> Scheduling:
         """Return the rules by which the queue uses a node."""
         return self.policies.get(node_id, DEFAULT).scheduling
@@ -263,13 +269,13 @@ class Snapshot:
 
     def has_run_in(self, lease_id: str) -> bool:
         """Return True if a job of its owner has run in the lease, or if a waiting job names it."""
-        return lease_id in self.used or any(lease_id in job.lease_ids for job in self.waiting)
+        return lease_id in self.used or lease_id in self._waited_for
 
     def lends(self, lease_id: str) -> bool:
         """Return True if its owner's workbenches in the lease are all idle and may be lent, and
         nothing else of the owner runs in it or waits for it."""
         own = [one for one in self.attempts_in(lease_id) if not one.guest]
-        is_wanted = any(lease_id in job.lease_ids for job in self.waiting)
+        is_wanted = lease_id in self._waited_for
         return bool(own) and all(one.lends for one in own) and not is_wanted
 
     def idle_s(self, lease: LeaseSnapshot) -> float:

@@ -226,7 +226,6 @@ def as_waiting(number: int, job: TracedJob, wall_left_s: float, *, may_be_cut: b
         failures=0,
         saving_on=None,
         classes=job.classes,
-        other_classes=(),
         num_nodes=job.num_nodes,
         may_be_cut=may_be_cut,
         in_vain=0,

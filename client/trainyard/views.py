@@ -633,6 +633,8 @@ class Plan(View):
     layout: dict[str, Any] = field(default_factory=dict)
     learned_factor: float = 1.0
     """Factor of the estimated terms, above 1 if runs of this kind needed more here."""
+    made_for: str | None = None
+    """Digest of the hardware that it was made for; None in plans of older versions."""
     memory: tuple[MemoryTerm, ...] = ()
     """Memory of each of the ranks that need the most, by term."""
     micro_batch_size: int = 0

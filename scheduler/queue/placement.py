@@ -274,7 +274,7 @@ def _later(
     """Return the wait of a job that can't start, with its slot if it gets a reservation."""
     room_now_s = wall_room_s(timeline, want)
     gap_from_min = _gap_from_min(want, walk, world, timeline)
-    sooner = tuple(_variants(job, want, walk)) if is_near else ()
+    sooner = tuple(_variants(job, want, walk, world)) if is_near else ()
     reservation = walk.reserve(want)
     if reservation is None:
         now = datetime.fromtimestamp(timeline.now, UTC)
@@ -307,7 +307,7 @@ def _gap_from_min(want: Want, walk: Backfill, world: Snapshot, timeline: Timelin
     return max((rules.min_useful_min for rules in found if rules.soft_fit == "on"), default=0)
 
 
-def _variants(job: WaitingJob, want: Want, walk: Backfill) -> Iterator[Sooner]:
+def _variants(job: WaitingJob, want: Want, walk: Backfill, world: Snapshot) -> Iterator[Sooner]:
     """Yield the starts with fewer nodes, with half the wall time, on other classes, or if cut."""
     changes: list[tuple[str, Want]] = []
     if job.num_nodes > 1:
@@ -319,7 +319,7 @@ def _variants(job: WaitingJob, want: Want, walk: Backfill) -> Iterator[Sooner]:
         changes.append((f"resources.wall_time: {format_duration(half_s)}", shorter))
     changes += [
         (f"resources.node_class: {name}", want._replace(classes=(name,)))
-        for name in job.other_classes
+        for name in world.other_classes(job.id)
     ]
     for change, other in changes:
         found = earliest(walk.lanes, other)

@@ -1,6 +1,8 @@
 """One node of a class, as the planner sees it. Torch-free."""
 
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -111,3 +113,9 @@ class Hardware(BaseModel):
                 "host_memory_gib": None,
             }
         )
+
+
+@lru_cache(maxsize=256)
+def digest_of(hardware: Hardware) -> str:
+    """Return a digest of all that a plan may depend on of its hardware."""
+    return sha256(hardware.model_dump_json().encode()).hexdigest()[:16]

@@ -23,7 +23,7 @@ from strategies.plan.estimates.memory import (
     needed_by_phase,
     shares,
 )
-from strategies.plan.hardware import Hardware
+from strategies.plan.hardware import Hardware, digest_of
 from strategies.plan.layout import AXES, Layout
 from strategies.plan.learning_rate import scaling_policy
 from strategies.plan.rules.adapters import assumed_dtype, nothing_to_adapt
@@ -74,6 +74,8 @@ class Plan(BaseModel):
     strategy: Strategy
     layout: Layout
     device: Literal["cpu", "cuda"]
+    made_for: str | None = Field(default=None, exclude_if=lambda digest: digest is None)
+    """Digest of the hardware that it was made for; None in plans of older versions."""
     compiles: bool = False
     """True if layers run as generated kernels."""
     float32_matmul: Float32Matmul = Float32Matmul.EXACT
@@ -179,7 +181,10 @@ def plan(
         why_ranks.append(reason)
     settled, why = settled_on(ranks_per_node)
     resolved, found = planned(settled, ranks_per_node)
-    changes: dict[str, Any] = {"warnings": [*why_ranks, *why, *found.warnings]}
+    changes: dict[str, Any] = {
+        "made_for": digest_of(hardware),
+        "warnings": [*why_ranks, *why, *found.warnings],
+    }
     if spec.verify is not None:
         alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware, learned)
         changes["problems"] = [*found.problems, *alone]

@@ -10,6 +10,7 @@ from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
 from core.tables.people import User
 from core.transitions import advance
+from scheduler.cycle import read_world
 from tests.scheduler.world import World, at
 
 
@@ -145,6 +146,29 @@ def test_a_job_that_no_gap_between_leases_can_take_is_told_when_and_why(world: W
     assert (job.reason_code, job.predicted_start) == ("node_leased", at(21))
     assert "no earlier gap is as long as its 3h" in job.reason
     assert "Sooner with resources.wall_time: 1h 30min (12:00 UTC)" in job.reason
+
+
+def test_a_second_look_in_a_cycle_sees_all_that_a_fresh_one_would(world: World) -> None:
+    """A job that came, one that went, one that was tried again, one whose lease was swapped."""
+    node_id = world.node()
+    first, second = (world.book(node_id, at(hour), 1) for hour in (14, 15))
+    stays, goes, tried, swapped = (world.job(wall="20min") for _ in range(4))
+    with world.database.write() as session:
+        session.get_one(Job, swapped).lease_id = first
+    before = read_world(world.scheduler, world.now)
+    assert {job.id for job in before.waiting} == {stays, goes, tried, swapped}
+    comes = world.job(wall="20min")
+    with world.database.write() as session:
+        session.get_one(Job, swapped).lease_id = second
+        session.get_one(Job, tried).epoch += 1
+        session.get_one(Job, goes).state = JobState.CANCELLED
+    again = read_world(world.scheduler, world.now, before=before)
+    by_id = {job.id: job for job in again.waiting}
+    fresh = {job.id: job for job in read_world(world.scheduler, world.now).waiting}
+    assert by_id == fresh
+    assert set(by_id) == {stays, comes, tried, swapped}
+    assert by_id[swapped].lease_ids == (second,)
+    assert by_id[stays] is next(job for job in before.waiting if job.id == stays)
 
 
 def test_the_sentence_says_which_change_would_start_it_sooner(world: World) -> None:

@@ -492,7 +492,6 @@ def waiting_job(job_id: str, **changes: Any) -> WaitingJob:
         "failures": 0,
         "saving_on": None,
         "classes": ("cpu2",),
-        "other_classes": (),
         "num_nodes": 1,
         "may_be_cut": True,
         "in_vain": 0,
