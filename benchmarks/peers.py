@@ -98,12 +98,19 @@ def ddp(run_plan: RunPlan) -> Step:
 
 
 def fsdp2(run_plan: RunPlan) -> Step:
-    """Return a step of PyTorch's fully_shard, written by hand: each layer and the rest a unit."""
+    """Return a step of PyTorch's fully_shard, written by hand.
+
+    Units are those of torchtitan's Llama: the embedding, each layer, and norm and head together,
+    which stay gathered between the passes.
+    """
     dist.init_process_group("gloo")
     model = build_model(run_plan.spec, device=CPU)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for layer in model.layers.values():
-        fully_shard(layer, mesh=mesh)
+    first, last = model.embedding, [part for part in (model.norm, model.head) if part]
+    assert first is not None
+    for unit in (first, *model.layers.values()):
+        fully_shard(unit, mesh=mesh)
+    fully_shard(last, mesh=mesh, reshard_after_forward=False)
     fully_shard(model, mesh=mesh)
     optimizer = optimizer_of(model, run_plan)
 

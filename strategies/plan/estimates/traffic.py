@@ -18,7 +18,7 @@ from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, shares_
 from strategies.plan.estimates.activations import bytes_between_stages, tokens
 from strategies.plan.estimates.memory import frozen_weight_bytes
 from strategies.plan.estimates.optimizer_step import averages_per_weight
-from strategies.plan.estimates.units import reduces_each, sizes, units
+from strategies.plan.estimates.units import gathers_first_again, reduces_each, sizes, units
 from strategies.plan.layout import AXES
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import count_trained, heads, kv_heads, vocabulary_size
@@ -50,7 +50,7 @@ class Shares(NamedTuple):
     """Sizes that traffic depends on."""
 
     weights: int  # bytes of this rank's share of the weights, gathered along all but two axes
-    used_last: int  # bytes of those that stay gathered between the passes
+    used_once: int  # bytes of those that one gathering serves: the last unit, and an embedding
     gradients: int  # bytes of the gradients of trained weights
     features: int  # numbers between two layers of one micro-batch, on one context rank
     micro_batches: int
@@ -69,10 +69,12 @@ def shares_of(resolved: ResolvedSpec) -> Shares:
     across, size = layout.tensor * layout.pipeline, sizes(resolved)
     trained = -(-count_trained(spec) // across)
     frozen = -(-frozen_weight_bytes(spec, most=size.gathered) // across)
-    last = units(resolved).last
+    first, _, last = units(resolved)
+    once = [last] if gathers_first_again(resolved) else [first, last]
     return Shares(
         weights=trained * size.gathered + frozen,
-        used_last=int(last.trained * size.gathered + last.frozen) // layout.tensor,
+        used_once=int(sum(unit.trained * size.gathered + unit.frozen for unit in once))
+        // layout.tensor,
         gradients=trained * size.sent,
         features=tokens(resolved) * spec.model.width,
         micro_batches=resolved.gradient_accumulation_steps,
@@ -125,7 +127,7 @@ def data_parallel(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
             gathers = 1 if layout.pipeline > 1 else 2 * times  # a stage stays gathered
             sums = times if reduces_each(resolved) else 1
             weights = gathers * shares.weights
-            weights -= 0 if layout.pipeline > 1 else times * shares.used_last
+            weights -= 0 if layout.pipeline > 1 else times * shares.used_once
             sent = gather(ranks, weights) + sums * gather(ranks, shares.gradients)
             gathered, scattered = times_in_words(gathers), times_in_words(sums)
             what = f"weights gathered {gathered}, gradients scattered {scattered}"

@@ -104,6 +104,11 @@ def units(resolved: ResolvedSpec) -> Units:
     return Units(Unit(0, first * size), layer, Unit(0, last * size))
 
 
+def gathers_first_again(resolved: ResolvedSpec) -> bool:
+    """Return True if the backward pass gathers the first unit: an embedding's needs no weights."""
+    return resolved.spec.model.name.reads_images
+
+
 def numbers_of_ends(spec: TrainSpec) -> tuple[int, int]:
     """Return the numbers of the first unit and of the last, which has the last norm."""
     model = spec.model
@@ -191,7 +196,8 @@ def gathered(resolved: ResolvedSpec, *, stage: float, spare: Spare) -> tuple[flo
         of_loss = 2 * last.weights
         before = last.sent * (1 + part)
         of_head = piece.weights + last.gradient + before + last.sent * copies
-        of_first = first.weights + first.gradient
+        again = first.weights if gathers_first_again(resolved) else 0.0
+        of_first = again + first.gradient
     sent_first = first.gradient + first.sent * (1 + copies + received)
     moments = (
         of_loss,

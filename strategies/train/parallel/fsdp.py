@@ -95,6 +95,8 @@ class Sharding:
             if first:
                 first.register_forward_hook(without_base)
                 self.take_together(first)
+                if isinstance(first, nn.Embedding) and isinstance(first, FSDPModule):
+                    first.set_unshard_in_backward(False)  # which needs the tokens, not the weights
             if last:
                 self.take_together(*last, used_last=True)
         self.take_together(model, used_last=True)
