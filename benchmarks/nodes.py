@@ -55,8 +55,8 @@ class FakeNode:
     """Set by a doorbell, or when there is news to report."""
     heard_at: float = 0.0
     """Time at which a heartbeat was last sent that the API accepted, of `time.monotonic`."""
-    ordered_at: float = 0.0
-    """Time of its last new order."""
+    ordered_at: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Map job and epoch -> time at which the order to start it came, of `time.monotonic`."""
 
     def __post_init__(self) -> None:
         self._free_since: float | None = None
@@ -152,7 +152,7 @@ class FakeNode:
         for order in wanted:
             key = str(order["job_id"]), int(order["epoch"])
             if key not in self.running:
-                self.ordered_at = time.monotonic()
+                self.ordered_at[key] = time.monotonic()
                 if self._free_since is not None:
                     self.records.wait(
                         "free node's next job", time.perf_counter() - self._free_since

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -163,7 +162,7 @@ class Run:
             sys.stderr.write(f"killing {name}\n")
             found.append(
                 await faults.kill_and_watch(
-                    name, partial(kill, self.house), crowd, watched_s=self.size.watched_s
+                    name, kill, self.house, crowd, watched_s=self.size.watched_s
                 )
             )
         return found

@@ -4,15 +4,18 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import datetime
 
 import psutil
 from sqlalchemy import select
 
 from benchmarks.course.houses import House
 from benchmarks.scale.crowd import Crowd
+from core.base.clock import utc_now
 from core.database.database import Database
+from core.tables.jobs import Attempt
 from core.tables.processes import Leadership
 
 LOOK_S = 0.1
@@ -30,8 +33,7 @@ class Recovery:
     submission_s: float
     """Time until a submission was acknowledged that was sent after the kill."""
     start_s: float
-    """Time until the longest pause between two starts had ended: what was decided before the kill
-    may still arrive after it."""
+    """Time until a node was ordered to start a job that was placed after the kill."""
 
     @property
     def whole_s(self) -> float:
@@ -40,17 +42,21 @@ class Recovery:
 
 
 async def kill_and_watch(
-    name: str, kill: Callable[[], Awaitable[None]], crowd: Crowd, *, watched_s: float
+    name: str,
+    kill: Callable[[House], Awaitable[None]],
+    house: House,
+    crowd: Crowd,
+    *,
+    watched_s: float,
 ) -> Recovery:
     """Kill something; watch for `watched_s` seconds how heartbeats, submissions and starts go on.
 
     Raises TimeoutError if heartbeats or submissions do not within DEADLINE_S.
     """
-    await kill()
-    killed_at = time.monotonic()
+    await kill(house)
+    killed_at, killed = time.monotonic(), utc_now()
     submission = asyncio.ensure_future(crowd.submit())
     heartbeat_s = submission_s = 0.0
-    ordered = {killed_at}
     while not (heartbeat_s and submission_s) or time.monotonic() - killed_at < watched_s:
         after = time.monotonic() - killed_at
         if after > DEADLINE_S:
@@ -64,13 +70,18 @@ async def kill_and_watch(
             heartbeat_s = after
         if not submission_s and submission.done():
             submission_s = after
-        ordered.add(max(node.ordered_at for node in crowd.nodes))
         await asyncio.sleep(LOOK_S)
     await submission
-    moments = sorted(at for at in ordered if at >= killed_at)
-    pauses = [(later - earlier, later) for earlier, later in pairwise(moments)]
-    start_s = max(pauses)[1] - killed_at if pauses else math.inf
-    return Recovery(name, heartbeat_s, submission_s, start_s)
+    placed = placed_since(house, killed)
+    ordered = [at for node in crowd.nodes for key, at in node.ordered_at.items() if key in placed]
+    return Recovery(name, heartbeat_s, submission_s, min(ordered, default=math.inf) - killed_at)
+
+
+def placed_since(house: House, moment: datetime) -> set[tuple[str, int]]:
+    """Return job and epoch of all attempts that were placed after a moment."""
+    placed = select(Attempt.job_id, Attempt.epoch).where(Attempt.assigned_at > moment)
+    with closing(Database(house.database_url)) as database, database.read() as session:
+        return {(job_id, epoch) for job_id, epoch in session.execute(placed)}
 
 
 async def kill_scheduler(house: House) -> None:

@@ -14,7 +14,13 @@ from strategies.plan.run_directory import RunDirectory
 from tests.worker.fake_api import FakeApi
 from tests.worker.gpu_nodes import GpuNode, uuid_of
 from tests.worker.nodes import TREE, Node, make_order
-from worker.agent.spawners import MAX_WARM_SPAWNS, SWITCHED_OFF, Spawners
+from worker.agent import spawners as spawning
+from worker.agent.spawners import (
+    CODE_CHECK_AT_START_S,
+    MAX_WARM_SPAWNS,
+    SWITCHED_OFF,
+    Spawners,
+)
 from worker.preparing import cache
 from worker.warm import ForkRisk, driver_is_initialised
 
@@ -132,6 +138,25 @@ def test_both_processes_rest_while_no_attempt_comes(tmp_path: Path) -> None:
         spawners.keep_ready()
         assert spawners.spawn(tmp_path, Launcher.TORCHRUN)
         assert all(spawners.is_running(one) for one in both)
+    finally:
+        spawners.close()
+
+
+@pytest.mark.slow  # two processes that import torch
+def test_an_attempt_after_a_change_of_the_code_gets_a_new_warm_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = iter(["old", "new"])
+    monkeypatch.setattr(spawning, "fingerprint", lambda: next(code))
+    spawners = Spawners("fake_trainer", warm_allowed=True)
+    try:
+        spawners.keep_ready()
+        old = spawners.warm.process
+        spawners.code_checked_at -= CODE_CHECK_AT_START_S + 1
+        spawners.keep_ready()  # no attempt comes: no look yet
+        assert spawners.warm.process is old
+        assert spawners.choose(Launcher.AUTO, spawns=0) == (Launcher.WARM, "")
+        assert spawners.warm.process is not old
     finally:
         spawners.close()
 

@@ -24,7 +24,8 @@ from worker.warm import ForkRisk
 
 MAX_WARM_DEATHS = 3  # after that ranks use torchrun, until the code changes or the worker restarts
 MAX_WARM_SPAWNS = 2  # of one attempt, after which its ranks use torchrun
-CODE_CHECK_EVERY_S = 2.0
+# A look at the code takes 5 to 10 ms. Between attempts it only has the warm process ready in time.
+CODE_CHECK_EVERY_S, CODE_CHECK_AT_START_S = 30.0, 2.0
 SWITCHED_OFF = "this worker's TRAINYARD_WARM_LAUNCHER is false"
 
 log = structlog.get_logger()
@@ -120,9 +121,11 @@ class Spawners:
             [sys.executable, "-P", "-m", "worker.warm", self.trainer], {**environment, **forkable}
         )
 
-    def keep_ready(self) -> None:
-        """Start missing processes and renew outdated ones, or let both rest; called now and
-        then."""
+    def keep_ready(self, *, code_age_s: float = CODE_CHECK_EVERY_S) -> None:
+        """Start missing processes and renew outdated ones, or let both rest; called now and then.
+
+        The code is looked at if the last look is older than `code_age_s`.
+        """
         now = time.monotonic()
         if now - self.wanted_at > self.rest_after_s:
             self.close()
@@ -131,7 +134,7 @@ class Spawners:
             self.plain.start()
         if not self.warm_allowed:
             return
-        if now - self.code_checked_at > CODE_CHECK_EVERY_S:
+        if now - self.code_checked_at > code_age_s:
             self.code_checked_at = now
             code = fingerprint()
             if code != self.code:
@@ -152,7 +155,7 @@ class Spawners:
         self.wanted_at = time.monotonic()
         if asked is Launcher.TORCHRUN:
             return Choice(Launcher.TORCHRUN)
-        self.keep_ready()
+        self.keep_ready(code_age_s=CODE_CHECK_AT_START_S)
         reason = self._why_not_warm()
         if not reason and spawns >= MAX_WARM_SPAWNS:
             reason = f"the warm process was asked {spawns} times and started no rank"
@@ -197,7 +200,7 @@ class Spawners:
 
 
 def fingerprint() -> str:
-    """Return a hash that changes with our code and with the installed packages; takes 1 ms."""
+    """Return a hash that changes with our code and with the installed packages."""
     digest = hashlib.sha256()
     for path in _watched():
         found = path.stat()
