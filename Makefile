@@ -81,9 +81,9 @@ bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md
 bench-course: $(INSTALLED)  ## Play a course's busiest hours (ONLY="--only opening"); writes docs/benchmarks-course.md
 	$(BIN)/python -m benchmarks.course --chromium 10 $(ONLY)
 
-bench-train: $(INSTALLED)  ## Measure our training loop against others; writes docs/benchmarks-training.md
+bench-train: $(INSTALLED)  ## Measure our training loop against others (PAIRS=20); writes docs/benchmarks-training.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	$(BIN)/python -m benchmarks.train
+	$(BIN)/python -m benchmarks.train --pairs $(or $(PAIRS),20)
 
 bench-platforms: $(INSTALLED)  ## Measure Trainyard beside Slurm, Ray Jobs and MLflow; writes docs/benchmarks-platforms.md
 	$(BIN)/python -m benchmarks.platforms $(ONLY)

@@ -41,8 +41,10 @@ def main() -> None:
     """Measure and write the page."""
     arguments = argparse.ArgumentParser(description=main.__doc__)
     arguments.add_argument("--quick", action="store_true", help="few pairs, prints only")
-    quick = arguments.parse_args().quick
-    pairs, steps = (2, 30) if quick else (20, 50 + SKIPPED_STEPS)
+    arguments.add_argument("--pairs", type=int, default=20, help="runs of each loop (20)")
+    parsed = arguments.parse_args()
+    quick = parsed.quick
+    pairs, steps = (2, 30) if quick else (parsed.pairs, 50 + SKIPPED_STEPS)
     rows = []
     for peer in GOALS:
         sys.stderr.write(f"measuring: ours against {peer}\n")
