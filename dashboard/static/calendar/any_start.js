@@ -11,9 +11,13 @@ import { GRACE_MS, iso, nodes, shown } from "./shown.js";
 
 const MOST = 8; // starts that are listed
 
-/** The lengths that some node allows, and the shown day: also when either has changed. */
+const BOOKABLE = ["ready", "pending"]; // states of a node
+
+/** The lengths that some bookable node allows, and the shown day: also when either has changed. */
 export function drawAny() {
-  const lengths = [...new Set([...shown.lengths.values()].flat())].sort((a, b) => a - b);
+  const bookable = nodes().filter((node) => BOOKABLE.includes(node.state));
+  const allowed = bookable.flatMap((node) => shown.lengths.get(node.name) ?? []);
+  const lengths = [...new Set(allowed)].sort((a, b) => a - b);
   const select = find("any-hours");
   const before = Number(select.value);
   find("any").hidden = !lengths.length;

@@ -123,6 +123,8 @@ def test_a_start_of_the_list_is_booked_and_what_to_do_with_it_is_in_sight(
 ) -> None:
     for page in opened(stage, chrome, "student-17"):
         on_day(page, 5)
+        lengths = page.locator("[data-any-hours] option")
+        expect(lengths, "cpu-01, which allows 1 h, is draining").to_have_text(["2 h", "3 h"])
         page.select_option("[data-any-hours]", "3")
         page.locator("[data-any-found] button").nth(2).click()
         page.locator("[data-book-now]:not([disabled])").click()
