@@ -175,8 +175,9 @@ def read_world(scheduler: Scheduler, now: datetime, *, before: Snapshot | None =
 def keep_up(scheduler: Scheduler, now: datetime) -> None:
     """Read the world every few seconds while another scheduler leads, and decide nothing.
 
-    To plan ten thousand waiting jobs that it has never seen takes 7 s of a core, in which nothing
-    starts: whoever takes over has planned all but the newest.
+    To read ten thousand waiting jobs that it has never seen takes 1.7 s of a core, and 7 s where
+    their plans have to be made again; nothing starts meanwhile. Whoever takes over has read all but
+    the newest.
     """
     last = scheduler.kept_up_at
     if last is None or not timedelta() <= now - last < KEEP_UP_EVERY:
