@@ -45,10 +45,12 @@ def main() -> None:
     parsed = arguments.parse_args()
     quick = parsed.quick
     pairs, steps = (2, 30) if quick else (parsed.pairs, 50 + SKIPPED_STEPS)
+    names = {peer: _name(peer) for peer in GOALS}  # before hours of work: is each installed?
     rows = []
-    for peer in GOALS:
-        sys.stderr.write(f"measuring: ours against {peer}\n")
-        rows.append((peer, *against(peer, pairs=pairs, steps=steps)))
+    for peer, name in names.items():
+        sys.stderr.write(f"measuring: ours against {name}\n")
+        rows.append(_row(peer, name, *against(peer, pairs=pairs, steps=steps)))
+        sys.stderr.write(f"{rows[-1]}\n")
     page = as_page(rows)
     sys.stdout.write(page)
     if not quick:
@@ -113,15 +115,19 @@ def launch(ranks: int, module: str, *arguments: str) -> None:
     )
 
 
-def as_page(rows: list[tuple[str, Ratio, float, float]]) -> str:
+def _name(peer: str) -> str:
+    return f"{peer} {version(PACKAGES[peer])}" if peer in PACKAGES else f"{peer} PyTorch"
+
+
+def _row(peer: str, name: str, measured: Ratio, own_ms: float, difference: float) -> str:
+    return (
+        f"| {name} | {_ranks(peer)} | {measured} | {own_ms:.1f} ms | <= {GOALS[peer]:.2f} | "
+        f"{difference:.1e} |"
+    )
+
+
+def as_page(rows: list[str]) -> str:
     """Return the Markdown of docs/benchmarks-training.md."""
-    lines = []
-    for peer, measured, own_ms, difference in rows:
-        name = f"{peer} {version(PACKAGES[peer])}" if peer in PACKAGES else f"{peer} PyTorch"
-        lines.append(
-            f"| {name} | {_ranks(peer)} | {measured} | {own_ms:.1f} ms | <= {GOALS[peer]:.2f} | "
-            f"{difference:.1e} |"
-        )
     return (
         "# Our loop against others\n\n"
         f"Written by `make bench-train` on {date.today().isoformat()}: {os.cpu_count()} cores, "
@@ -131,7 +137,7 @@ def as_page(rows: list[tuple[str, Ratio, float, float]]) -> str:
         "difference between the two loss curves. Our loop also checks for NaN, looks "
         "for requests and writes its metrics in every step.\n\n"
         "| theirs | ranks | ratio | ours | goal | losses differ by |\n|---|---|---|---|---|---|\n"
-        + "\n".join(lines)
+        + "\n".join(rows)
         + "\n"
     )
 
