@@ -226,7 +226,7 @@ def take_snapshot(
 
     `fitting` caches, from one cycle to the next, the classes that each job fits. A node is heard
     if its last heartbeat is at most `unreachable_after_s` seconds old. Jobs that wait as in
-    `before`, a snapshot of the same cycle, are taken from it.
+    `before`, a snapshot of the same cycle, are taken from it if there are the same classes.
     """
     connection = session.connection()  # for rows it takes a third of the time of a session
     nodes = _nodes(connection, now, timedelta(seconds=unreachable_after_s))
@@ -236,18 +236,19 @@ def take_snapshot(
     }
     used = {node.class_name for node in nodes.values() if node.state is not NodeState.RETIRED}
     fitting.offer({name: hardware[name] for name in used})
+    classes = {name: hardware[name][1] for name in used}
     leases = _leases(connection, nodes)
     attempts = _attempts(connection, leases)
     policies = _policies(session, nodes)
     lends = any(policy.scheduling.shares for policy in policies.values())
     walked_in = _in_walk_ins(attempts, leases) if lends else []
-    known = () if before is None else before.waiting
+    known = before.waiting if before is not None and before.classes == classes else ()
     waiting = _waiting(session, now, fitting, also=walked_in, known=known)
     last_exit, used_leases = _exits(connection, leases)
     return Snapshot(
         now=now,
         nodes=nodes,
-        classes={name: hardware[name][1] for name in used},
+        classes=classes,
         holds=_holds(connection, now),
         leases=leases,
         attempts=attempts,

@@ -1,7 +1,7 @@
 """Node classes that a job fits. Specs never change, so each is planned at most once per class.
 
 For the hardware that a job was planned on at its submission that plan is the answer: to plan ten
-thousand waiting jobs anew would take a scheduler that starts 8 s of a core.
+thousand waiting jobs anew would take a scheduler that starts 7 s of a core.
 """
 
 import math

@@ -8,6 +8,7 @@ from core.database.database import Database
 from core.states import JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
+from core.tables.nodes import Node
 from core.tables.people import User
 from core.transitions import advance
 from scheduler.cycle import read_world
@@ -169,6 +170,17 @@ def test_a_second_look_in_a_cycle_sees_all_that_a_fresh_one_would(world: World) 
     assert set(by_id) == {stays, comes, tried, swapped}
     assert by_id[swapped].lease_ids == (second,)
     assert by_id[stays] is next(job for job in before.waiting if job.id == stays)
+
+
+def test_a_second_look_in_a_cycle_sees_that_classes_have_come_and_gone(world: World) -> None:
+    first = world.node("a", "cpu2")
+    job_id = world.job(wall="20min")
+    before = read_world(world.scheduler, world.now)
+    world.node("b", "cpu8")
+    with world.database.write() as session:
+        session.get_one(Node, first).state = NodeState.RETIRED
+    (again,) = read_world(world.scheduler, world.now, before=before).waiting
+    assert (again.id, again.classes) == (job_id, ("cpu8",))
 
 
 def test_the_sentence_says_which_change_would_start_it_sooner(world: World) -> None:

@@ -7,15 +7,13 @@ import { announce } from "../page.js";
 import { day } from "../times.js";
 import { choose } from "./booking.js";
 import { blockWords, HOUR_MS, hoursOf } from "./hours.js";
-import { GRACE_MS, iso, nodes, shown } from "./shown.js";
+import { board, GRACE_MS, iso, nodes, shown } from "./shown.js";
 
 const MOST = 8; // starts that are listed
 
-const BOOKABLE = ["ready", "pending"]; // states of a node
-
 /** The lengths that some bookable node allows, and the shown day: also when either has changed. */
 export function drawAny() {
-  const bookable = nodes().filter((node) => BOOKABLE.includes(node.state));
+  const bookable = nodes().filter((node) => board.isBookable(node.name));
   const allowed = bookable.flatMap((node) => shown.lengths.get(node.name) ?? []);
   const lengths = [...new Set(allowed)].sort((a, b) => a - b);
   const select = find("any-hours");

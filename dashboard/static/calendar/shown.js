@@ -12,7 +12,6 @@ import { midnight } from "./hours.js";
  * @typedef {object} ShownNode
  * @property {string} name
  * @property {string} class
- * @property {string} state
  * @property {number} slots
  * @property {string} device
  * @property {string} model
