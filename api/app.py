@@ -65,6 +65,7 @@ from api.nodes.log_pieces import LogPieces
 from api.nodes.metric_batches import Merges, MetricBatches
 from api.nodes.pace import NodeCount
 from api.nodes.unchanged_beats import MarkedBeats
+from api.nodes.watched import Watched
 from api.people import routes as users
 from api.people import routes_grants as grants
 from api.people import routes_imports as imports
@@ -191,7 +192,9 @@ def create_app(settings: ApiSettings) -> FastAPI:
     )
     store = Store(settings.store)
     store.create()
-    hub = Hub(database, settings.redis_url)
+    ringer = Ringer(Doorbell(settings.redis_url))
+    watched = Watched(database, settings.redis_url, ringer)
+    hub = Hub(database, settings.redis_url, watched)
     audience = Audience(database)
     plans = PlanCache()
     tunnels = Tunnels(settings.redis_url)
@@ -199,6 +202,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         store,
         Arrivals(store.root / "uploads"),
         hub,
+        watched,
         audience,
         plans,
         tunnels,
@@ -218,7 +222,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     process = Process(
         settings=settings,
         database=database,
-        ringer=Ringer(Doorbell(settings.redis_url)),
+        ringer=ringer,
         limits=RateLimits(settings),
         timekeeper=Timekeeper(database),
         services={type(service): service for service in services},
@@ -228,6 +232,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         hub.start()
+        watched.start()
         tunnels.start()
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         chores = [
@@ -242,6 +247,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         for chore in chores:
             chore.cancel()
         await hub.close()
+        await watched.close()
         await tunnels.close()
         process.ringer.close()
         process.limits.close()

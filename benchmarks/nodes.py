@@ -13,7 +13,7 @@ import httpx2
 
 from benchmarks.course.records import Records
 from benchmarks.course.wire import Answer, Line, Lost
-from core.wire.messages import ORDERS_MARK
+from core.wire.messages import ORDERS_MARK, SHIP_AFTER
 
 BEAT_S = 3.0  # core.process.settings: poll_s
 GPU_GIB = 39.6
@@ -38,6 +38,9 @@ class Pace:
     """The same while an attempt runs, for a fleet that hears no doorbells."""
     step_s: float = 0.5
     """Duration of a step, after which a line of metrics and one of output are sent."""
+    hears_doorbells: bool = False
+    """True if doorbells reach the fleet, so that it sends news of jobs that nobody watches only as
+    often as the API asks for them."""
 
 
 @dataclass
@@ -60,6 +63,7 @@ class FakeNode:
 
     def __post_init__(self) -> None:
         self._free_since: float | None = None
+        self.ships_after_s = 0.0
         self._wanted_after_s = 0.0
         self._orders: dict[str, object] = {"attempts": [], "forget": []}
         self._mark = ""
@@ -92,6 +96,12 @@ class FakeNode:
         finally:
             self.line.close()
 
+    def hear_doorbell(self) -> None:
+        """Ask for orders now, and send the news of the jobs with their next steps."""
+        self.look.set()
+        for attempt in self.running.values():
+            attempt.next_ship_at = 0.0
+
     async def tell(self, kind: str, message: dict[str, object]) -> dict[str, object] | None:
         """Send one message; return the answer, None if it was not accepted.
 
@@ -119,6 +129,7 @@ class FakeNode:
             self.records.errors[f"node's {kind}: {answer.status}"] += 1
             return None
         self._wanted_after_s = float(answer.headers.get("beat-after", self._wanted_after_s))
+        self.ships_after_s = float(answer.headers.get(SHIP_AFTER.lower(), 0.0))
         told = dict(answer.json())
         if kind == "heartbeat":
             self._orders, self._mark = told, answer.headers.get(ORDERS_MARK.lower(), "")
@@ -190,7 +201,7 @@ class FakeAttempt:
     unsent_lines: list[dict[str, float]] = field(default_factory=list)
     unsent_output: str = ""
     next_ship_at: float = 0.0
-    """Time before which nothing is sent, because the API answers slowly."""
+    """Time before which nothing is sent: the API answers slowly, or nobody watches."""
     outcome: str = ""
     """Outcome; empty while it runs."""
     begun: float = field(default_factory=time.monotonic)
@@ -287,8 +298,10 @@ class FakeAttempt:
         except NotWanted:
             self.unsent_lines.clear()
             self.unsent_output = ""
-        answer_s = (time.monotonic() - begun) / 2
-        self.next_ship_at = time.monotonic() + min(ANSWERS * answer_s, LONGEST_PAUSE_S)
+        now = time.monotonic()
+        rest_s = self.node.ships_after_s if self.node.pace.hears_doorbells else 0.0
+        answer_s = (now - begun) / 2
+        self.next_ship_at = now + max(rest_s, min(ANSWERS * answer_s, LONGEST_PAUSE_S))
 
     async def _send_metrics(self) -> None:
         lines = list(self.unsent_lines)

@@ -148,7 +148,8 @@ def work(
         return ApiClient(settings.api_url, identity.node_token)
 
     wake = tasks.rung
-    spool_nudge, keep_nudge, workspace_nudge = (threading.Event() for _ in range(3))
+    spool_nudge = tasks.news_wanted
+    keep_nudge, workspace_nudge = threading.Event(), threading.Event()
     spawners = Spawners(
         trainer,
         warm_allowed=settings.warm_launcher,

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from api.nodes.log_pieces import SentPiece, take
+from api.nodes.watched import pace
 from api.web.auth import NodeOnly, sent_token
 from api.web.process import Process, ProcessDep
 from api.web.short_way import short_way
@@ -22,7 +23,9 @@ async def _take_plain(request: Request) -> Response | None:
     except (ValidationError, Unauthenticated):
         return None
     ack = await take(process, sent)
-    return Response(ack.model_dump_json(), media_type="application/json")
+    return Response(
+        ack.model_dump_json(), media_type="application/json", headers=pace(process, message.job_id)
+    )
 
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_way(_take_plain))
@@ -30,7 +33,13 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_
 
 @router.post("/logs", summary="Send output of a rank")
 async def take_logs(
-    message: LogBatch, request: Request, _: NodeOnly, process: ProcessDep
+    message: LogBatch, request: Request, response: Response, _: NodeOnly, process: ProcessDep
 ) -> LogAck:
-    """Store the bytes that are new; bytes that were sent before are not stored again."""
-    return await take(process, SentPiece(sent_token(request), message))
+    """Store the bytes that are new; bytes that were sent before are not stored again.
+
+    The header `Ship-After` says how many seconds later the next ones are wanted; it is missing
+    while somebody watches the job.
+    """
+    ack = await take(process, SentPiece(sent_token(request), message))
+    response.headers.update(pace(process, message.job_id))
+    return ack

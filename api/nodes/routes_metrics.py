@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from api.nodes.metric_batches import SentBatch, take
+from api.nodes.watched import pace
 from api.records.metric_store import read_batch
 from api.web.auth import NodeOnly, sent_token
 from api.web.process import Process, ProcessDep
@@ -24,7 +25,9 @@ async def _take_plain(request: Request) -> Response | None:
     except (ValidationError, BadRequest, Unauthenticated):
         return None
     ack = await take(process, sent)
-    return Response(ack.model_dump_json(), media_type="application/json")
+    return Response(
+        ack.model_dump_json(), media_type="application/json", headers=pace(process, message.job_id)
+    )
 
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_way(_take_plain))
@@ -32,8 +35,14 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_
 
 @router.post("/metrics", summary="Send lines of metrics.jsonl")
 async def take_metrics(
-    message: MetricsBatch, request: Request, _: NodeOnly, process: ProcessDep
+    message: MetricsBatch, request: Request, response: Response, _: NodeOnly, process: ProcessDep
 ) -> MetricsAck:
-    """Store the lines that are new; lines that were sent before are not stored again."""
+    """Store the lines that are new; lines that were sent before are not stored again.
+
+    The header `Ship-After` says how many seconds later the next ones are wanted; it is missing
+    while somebody watches the job.
+    """
     batch = read_batch(message.lines, message.first_line)
-    return await take(process, SentBatch(sent_token(request), message, batch))
+    ack = await take(process, SentBatch(sent_token(request), message, batch))
+    response.headers.update(pace(process, message.job_id))
+    return ack

@@ -25,6 +25,7 @@ import structlog
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.nodes.watched import Watched
 from api.watching.arrivals import Arrivals
 from api.watching.board import Board
 from api.watching.feed import Feed
@@ -64,9 +65,10 @@ class StreamDocument(Protocol):
 class Hub:
     """All live streams of a process."""
 
-    def __init__(self, database: Database, redis_url: str) -> None:
+    def __init__(self, database: Database, redis_url: str, watched: Watched) -> None:
         self._database = database
         self._redis_url = redis_url
+        self._watched = watched
         self._board = Board(database)
         self._lists = Lists(database)
         self._feeds: dict[str, Feed] = {}
@@ -122,7 +124,7 @@ class Hub:
         feed.join()
         self._waiting_jobs.join()
         try:
-            with self._viewing():
+            with self._viewing(), self._watched.watching([job_id]):
                 async for piece in self._follow(feed, Position.parse(last_event_id)):
                     yield piece
         finally:
@@ -205,6 +207,7 @@ class Hub:
         shown = ""
         with (
             self._viewing(),
+            self._watched.watching(job_ids),
             self._listening(job_ids) as heard,
             self._sharing(kind, name) as reading,
         ):

@@ -8,6 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from api.jobs.job_views import find_job
 from api.jobs.reading import record_reading
+from api.nodes.watched import Watched
 from api.records import log_store
 from api.records.log_store import LinePlace, LogCursor, LogFilter, LogLevel
 from api.watching.schemas import LogsView
@@ -76,6 +77,7 @@ def get_logs(
         else:
             page = log_store.read(session, job.id, place, wanted=wanted, limit=limit)
         ranks = list(log_store.ranks(session, job.id))
+    process.service(Watched).note_reading(job.id)
     record_reading(process, person, job, "logs", job.id)
     return LogsView(lines=page.lines, cursor=str(page.cursor), has_more=page.has_more, ranks=ranks)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from api.jobs.job_views import find_job
+from api.nodes.watched import Watched
 from api.watching.curves import metrics_view, stored_series
 from api.watching.schemas import MetricsView
 from api.web.auth import SignedIn
@@ -40,5 +41,6 @@ def get_metrics(
     with process.read() as session:
         job = find_job(session, job_id, person)
         known, found = stored_series(session, job, keys=wanted, rank=rank)
+    process.service(Watched).note_reading(job.id)
     view = metrics_view(job, known, found, resolution=resolution, since_step=since_step)
     return Response(view.model_dump_json(), media_type="application/json")

@@ -28,7 +28,7 @@ class Cluster:
 
 def build(house: House, records: Records, *, nodes: int, people: int) -> Cluster:
     """Enrol the nodes and import the people."""
-    pace = Pace(beat_at_work_s=Pace.beat_s, step_s=STEP_S)
+    pace = Pace(beat_at_work_s=Pace.beat_s, step_s=STEP_S, hears_doorbells=True)
     names = [f"person{number:04}" for number in range(people)]
     with house.http() as http:
         enrolled = []

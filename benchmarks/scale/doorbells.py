@@ -24,7 +24,7 @@ async def hear(redis_url: str, nodes: Sequence[FakeNode]) -> None:
             while True:
                 rung = await client.blpop(list(by_queue), timeout=0)
                 assert rung is not None
-                by_queue[str(rung[0])].look.set()
+                by_queue[str(rung[0])].hear_doorbell()
         except (redis.RedisError, OSError):
             await asyncio.sleep(AGAIN_S)
         finally:

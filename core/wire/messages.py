@@ -40,6 +40,9 @@ RelativePath = Annotated[
 BEAT_AFTER = "Beat-After"
 """Header of the answer to a heartbeat: seconds until the API wants the next one. It is no field of
 `Orders`, because older workers refuse unknown fields."""
+SHIP_AFTER = "Ship-After"
+"""Header of the answer to metrics and logs of a job: seconds until the API wants the next ones.
+Missing: as soon as there are some. Older workers do not read it."""
 ORDERS_MARK = "Orders-Mark"
 """Header of the answer to a heartbeat: text for all that the orders follow from. The node sends it
 back with its next heartbeat, and gets 204, without a body, if its orders are still the same. Older

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from core.wire.messages import (
     BEAT_AFTER,
     ORDERS_MARK,
+    SHIP_AFTER,
     ArtifactReport,
     AttemptRef,
     CheckpointReport,
@@ -70,6 +71,7 @@ class FakeApi:
         self.shared_looks: list[SharedLook] = []
         self.workspace_full = ""
         self.beat_after = ""
+        self.ship_after = ""
         self.marks = False
         self.unchanged = 0
         """Heartbeats that were answered with 204."""
@@ -295,6 +297,8 @@ class FakeApi:
                     self.send_header(ORDERS_MARK, mark)
                 if api.beat_after and self.path == "/v1/node/heartbeat":
                     self.send_header(BEAT_AFTER, api.beat_after)
+                if api.ship_after and self.path in ("/v1/node/metrics", "/v1/node/logs"):
+                    self.send_header(SHIP_AFTER, api.ship_after)
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(content)

@@ -16,6 +16,7 @@ from core.base import tracing
 from core.wire.messages import (
     BEAT_AFTER,
     ORDERS_MARK,
+    SHIP_AFTER,
     ArtifactReport,
     CheckpointReport,
     Enrolment,
@@ -82,6 +83,16 @@ class HeartbeatAnswer:
     """Seconds until the API wants the next heartbeat."""
 
 
+@dataclass(frozen=True)
+class ShipAnswer:
+    """Answer of the API to metrics or logs."""
+
+    position: int
+    """Position up to which the API has everything."""
+    pause_s: float
+    """Seconds until the API wants the next ones; 0: as soon as there are some."""
+
+
 class ApiClient:
     """Client of the node protocol; one per thread. Raises Unreachable and RequestRefused."""
 
@@ -106,7 +117,7 @@ class ApiClient:
         return HeartbeatAnswer(
             orders=None if is_same else _read(path, answer, Orders),
             mark=answer.headers.get(ORDERS_MARK, ""),
-            pause_s=_pause_s(answer),
+            pause_s=_pause_s(answer, BEAT_AFTER),
         )
 
     def get_secrets(self, job_id: str, epoch: int) -> Secrets:
@@ -117,11 +128,17 @@ class ApiClient:
         except ValidationError as error:
             raise Unreachable("the API's answer is not a valid set of secrets") from error
 
-    def send_metrics(self, batch: MetricsBatch) -> MetricsAck:
-        return self._post("/v1/node/metrics", batch, MetricsAck)
+    def send_metrics(self, batch: MetricsBatch) -> ShipAnswer:
+        """Send lines of metrics.jsonl; positions are lines."""
+        path = "/v1/node/metrics"
+        answer = self._send("POST", path, batch)
+        return ShipAnswer(_read(path, answer, MetricsAck).next_line, _pause_s(answer, SHIP_AFTER))
 
-    def send_logs(self, batch: LogBatch) -> LogAck:
-        return self._post("/v1/node/logs", batch, LogAck)
+    def send_logs(self, batch: LogBatch) -> ShipAnswer:
+        """Send a piece of a log; positions are bytes."""
+        path = "/v1/node/logs"
+        answer = self._send("POST", path, batch)
+        return ShipAnswer(_read(path, answer, LogAck).next_byte, _pause_s(answer, SHIP_AFTER))
 
     def report_checkpoint(self, report: CheckpointReport) -> None:
         self._send("POST", "/v1/node/checkpoints", report)
@@ -233,10 +250,10 @@ def _read(path: str, answer: httpx2.Response, kind: type[Answer]) -> Answer:
         raise Unreachable(f"{path}: answer is not a valid {kind.__name__}: {error}") from error
 
 
-def _pause_s(answer: httpx2.Response) -> float:
-    """Return the value of `Beat-After`, LONGEST_PAUSE_S at most; 0 if it is missing or no time."""
+def _pause_s(answer: httpx2.Response, header: str) -> float:
+    """Return the seconds in a header, LONGEST_PAUSE_S at most; 0 if it is missing or no time."""
     try:
-        told = float(answer.headers.get(BEAT_AFTER, "0"))
+        told = float(answer.headers.get(header, "0"))
     except ValueError:
         return 0.0
     return min(told, LONGEST_PAUSE_S) if told > 0 else 0.0

@@ -29,7 +29,8 @@ from worker.scripts.script_run import masks_of
 
 FIRST_LINE_EVERY_S = 0.05  # a person may be waiting for the first step
 STARTING_S = 30.0
-SHIP_EVERY_S = 1.0  # while there is always something: each time costs the ranks 8 ms of a core
+SHIP_EVERY_S = 1.0  # while somebody watches: each time costs the ranks 8 ms of a core
+HURRIES_S = 3.0  # after a nudge: one API process hears from another that somebody watches
 ANSWERS = 10.0  # pauses last as long as so many answers: a full API is asked less often
 LOOK_EVERY_S = 0.5  # after a look that found nothing
 IDLE_EVERY_S = 2.0
@@ -79,6 +80,10 @@ class Backlog:
     refusals: int = 0
     known_masks: Masks | None = None
     known_log_cap: int | None = None
+    told_pause_s: float = 0.0
+    """Pause of the API's last answer."""
+    rests_until: float = 0.0
+    hurries_until: float = 0.0
 
     @property
     def key(self) -> Key:
@@ -111,11 +116,29 @@ class Backlog:
             self._note_refusal(refusal, exited=exited)
             return 0
         self.refusals = 0
+        if sent:
+            self.rests_until = time.monotonic() + self.told_pause_s
         if exited and not sent:
             self.shipped.complete = True
         if self.shipped.complete or time.monotonic() - self.saved_at > SAVE_EVERY_S:
             self.save()
         return sent
+
+    @property
+    def is_eager(self) -> bool:
+        """True while a person may be waiting for the first step."""
+        return not self.shipped.metrics and is_starting(self.attempt)
+
+    def is_resting(self) -> bool:
+        """Return True while the API wants no news of an attempt that goes on."""
+        now = time.monotonic()
+        if now >= self.rests_until or now < self.hurries_until:
+            return False
+        return not self.is_eager and not self.attempt.exit.exists()
+
+    def hurry(self) -> None:
+        """End the pause, because somebody may watch from now on."""
+        self.rests_until, self.hurries_until = 0.0, time.monotonic() + HURRIES_S
 
     def save(self) -> None:
         """Write shipped.json; not synced to disk, because losing it costs only time."""
@@ -152,7 +175,7 @@ class Backlog:
         sent = 0
         for batch in read_lines(path, place.at):
             if batch.lines:
-                acknowledged = client.send_metrics(
+                answer = client.send_metrics(
                     MetricsBatch(
                         job_id=self.key.job_id,
                         epoch=self.key.epoch,
@@ -160,10 +183,11 @@ class Backlog:
                         first_line=place.line,
                         lines=batch.lines,
                     )
-                ).next_line
+                )
+                self.told_pause_s = answer.pause_s
                 sent += 1
-                if acknowledged != place.line + len(batch.lines):
-                    self._seek(rank, path, acknowledged)
+                if answer.position != place.line + len(batch.lines):
+                    self._seek(rank, path, answer.position)
                     return sent
             place.line += len(batch.lines)
             place.at = batch.end
@@ -189,7 +213,7 @@ class Backlog:
                 if piece is None:
                     continue
                 size, content = piece
-                acknowledged = client.send_logs(
+                answer = client.send_logs(
                     LogBatch(
                         job_id=self.key.job_id,
                         epoch=self.key.epoch,
@@ -199,8 +223,9 @@ class Backlog:
                         size=size,
                         content=content,
                     )
-                ).next_byte
-                self.shipped.logs[name] = acknowledged
+                )
+                self.told_pause_s = answer.pause_s
+                self.shipped.logs[name] = answer.position
                 sent += 1
         return sent
 
@@ -368,8 +393,10 @@ class Spool:
                     log.info("spool_waits", error=str(error)[:300])
             if stopping:
                 break
-            self.nudge.wait(pause_s)
-            self.nudge.clear()
+            if self.nudge.wait(pause_s):
+                self.nudge.clear()
+                for backlog in self.backlogs.values():
+                    backlog.hurry()
         for backlog in self.backlogs.values():
             try:
                 backlog.save()
@@ -393,6 +420,9 @@ class Spool:
             if time.monotonic() < backlog.refused_until:
                 pause_s = min(pause_s, LOOK_EVERY_S)
                 continue
+            if backlog.is_resting() and not self.stop.is_set():
+                pause_s = min(pause_s, SHIP_EVERY_S)
+                continue
             again_s = LOOK_EVERY_S
             try:
                 for _ in range(ROUNDS):
@@ -406,7 +436,6 @@ class Spool:
                     continue
             except OSError as error:  # from the disk: this attempt waits, the others go on
                 log.warning("disk_error", attempt=attempt.path.name, error=str(error))
-            eager = not backlog.shipped.metrics and is_starting(attempt)
-            pause_s = min(pause_s, FIRST_LINE_EVERY_S if eager else again_s)
+            pause_s = min(pause_s, FIRST_LINE_EVERY_S if backlog.is_eager else again_s)
         answer_s = (time.monotonic() - begun) / sent if sent else 0.0
         return max(pause_s, min(ANSWERS * answer_s, LONGEST_PAUSE_S))

@@ -30,6 +30,7 @@ from tests.api.conftest import World, running_world
 from tests.api.policies.test_policies import document, post
 from tests.api.shapes import job_spec
 from tests.api.times import next_hour
+from tests.api.watching.hubs import hub_of
 
 DEADLINE_S = 20
 
@@ -104,7 +105,7 @@ def hub(world: World, monkeypatch: pytest.MonkeyPatch) -> Hub:
     """Of another process, without Redis: it looks by itself, every 50 ms."""
     monkeypatch.setattr(board, "POLL_S", 0.05)
     monkeypatch.setattr(board, "REST_S", 0.0)
-    return Hub(world.database, world.process.settings.redis_url)
+    return hub_of(world)
 
 
 def test_a_booking_is_sent_to_every_calendar_and_only_its_owner_reads_anew(
@@ -176,7 +177,7 @@ def test_versions_that_are_no_longer_kept_begin_anew(
         await watched(late, then=lambda: None, until=lambda: "whole" in late.told)
 
     monkeypatch.setattr(board, "CHANGES", 3)
-    hub = Hub(world.database, world.process.settings.redis_url)
+    hub = hub_of(world)
     page.hub = late.hub = hub
     asyncio.run(scene())
     assert page.told.count("whole") == 1
@@ -189,7 +190,7 @@ def test_another_process_is_told_through_redis_at_once(
 ) -> None:
     monkeypatch.setattr(board, "POLL_S", 3600.0)  # so that only the doorbell can do it
     with running_world(settings.model_copy(update={"redis_url": valkey_url})) as world:
-        other = Hub(world.database, valkey_url)
+        other = hub_of(world)
         page = Page(other, person(world.database, "bob"))
 
         async def scene() -> None:

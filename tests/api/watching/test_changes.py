@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import select
 
 from api.watching import lists
-from api.watching.hub import Hub
 from api.watching.lists import ListName, read_words
 from core.base.clock import utc_now
 from core.states import JobState
@@ -16,6 +15,7 @@ from core.tables.jobs import Job
 from core.tables.nodes import Node
 from tests.api.conftest import World
 from tests.api.shapes import job_spec
+from tests.api.watching.hubs import hub_of
 from tests.api.watching.test_calendar_stream import book, person
 
 DEADLINE_S = 20
@@ -70,7 +70,7 @@ def test_a_page_hears_of_its_lists_as_soon_as_this_process_writes(
 ) -> None:
     monkeypatch.setattr(lists, "REST_S", 0.0)
     monkeypatch.setattr(lists, "POLL_S", 2.0 * DEADLINE_S)  # it must be woken
-    hub = Hub(world.database, world.process.settings.redis_url)
+    hub = hub_of(world)
     people = {name: person(world.database, name) for name in ("ann", "bob", "stefan")}
     told: dict[str, list[str]] = {name: [] for name in people}
 

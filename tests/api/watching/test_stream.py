@@ -21,6 +21,7 @@ from core.transitions import Explanation, explain
 from core.wire.doorbell import LIVE
 from tests.api.conftest import World, running_world
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+from tests.api.watching.hubs import hub_of
 from tests.one_database import quick_on_postgresql
 
 DEADLINE_S = 30
@@ -240,7 +241,7 @@ def test_a_job_that_waits_is_read_again_only_when_it_has_changed(
 ) -> None:
     monkeypatch.setattr(waiting_jobs, "POLL_S", 0.05)
     readings = Readings(monkeypatch)
-    hub = Hub(world.database, world.process.settings.redis_url)
+    hub = hub_of(world)
     job_ids = [str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"]) for _ in range(3)]
 
     def change() -> None:
@@ -288,7 +289,10 @@ def test_nothing_is_lost_of_a_job_that_runs_and_ends_while_it_is_opened(
         return found
 
     monkeypatch.setattr(news, "marks_of", then_run)
-    viewer = Viewer(Hub(world.database, world.process.settings.redis_url), job_id)
+    viewer = Viewer(
+        hub_of(world),
+        job_id,
+    )
     asyncio.run(viewer.watch(lambda _: False))
     assert viewer.metric_lines == list(range(10))
     assert viewer.log_texts == [f"{n:04}" for n in range(10)]
@@ -311,7 +315,7 @@ def test_jobs_that_wait_are_opened_together_and_tell_what_each_tells_alone(
     monkeypatch.setattr(arrivals, "news_of_untried", counted)
 
     async def watch() -> list[Viewer]:
-        hub = Hub(world.database, world.process.settings.redis_url)
+        hub = hub_of(world)
         viewers = [Viewer(hub, job_id) for job_id in job_ids]
         return await asyncio.gather(*(one.watch(lambda v: bool(v.event_ids)) for one in viewers))
 
@@ -332,7 +336,7 @@ def test_a_crowd_that_comes_together_is_read_for_a_few_times(
     job_id = running_job(world)
     send(world, job_id, 0, 50)
     readings = Readings(monkeypatch)
-    hub = Hub(world.database, world.process.settings.redis_url)
+    hub = hub_of(world)
 
     async def watch(last_id: str = "") -> list[Viewer]:
         viewers = [Viewer(hub, job_id, last_id) for _ in range(100)]
@@ -363,7 +367,7 @@ def test_another_process_wakes_a_viewer_through_redis(
     monkeypatch.setattr(feed, "POLL_S", 3600.0)  # so that only the doorbell can do it
     with running_world(settings.model_copy(update={"redis_url": valkey_url})) as world:
         job_id = running_job(world)
-        other = Hub(world.database, valkey_url)  # of another API process
+        other = hub_of(world)  # of another API process
 
         async def scene() -> Viewer:
             other.start()
@@ -393,7 +397,7 @@ def test_a_process_that_nobody_watches_listens_to_no_doorbell(
         redis.Redis.from_url(valkey_url) as valkey,
     ):
         job_id = running_job(world)
-        hub = Hub(world.database, valkey_url)
+        hub = hub_of(world)
 
         def hears() -> bool:
             return bool(valkey.publish(bell, ""))
@@ -439,7 +443,7 @@ def test_closing_the_hub_ends_all_streams(world: World) -> None:
     job_id = running_job(world)
 
     async def scene() -> None:
-        hub = Hub(world.database, world.process.settings.redis_url)
+        hub = hub_of(world)
         hub.start()
         watching = [
             asyncio.create_task(Viewer(hub, job_id).watch(lambda _: False)) for _ in range(20)
@@ -485,7 +489,7 @@ def test_a_document_is_sent_whenever_it_reads_differently_and_at_its_end(
     paper = Paper()
 
     async def scene() -> list[bytes]:
-        hub = Hub(world.database, world.process.settings.redis_url)
+        hub = hub_of(world)
         hub.start()
         told = []
         async with asyncio.timeout(DEADLINE_S):
@@ -516,7 +520,7 @@ def test_a_document_is_sent_whenever_it_reads_differently_and_at_its_end(
 
 def test_closing_the_hub_ends_the_streams_of_documents(world: World) -> None:
     async def scene() -> None:
-        hub = Hub(world.database, world.process.settings.redis_url)
+        hub = hub_of(world)
         hub.start()
         async with asyncio.timeout(DEADLINE_S):
             async for piece in hub.stream_document("paper", "one", ["job_a"], Paper):
@@ -539,7 +543,7 @@ def test_a_document_is_read_once_for_all_who_watch_it(world: World) -> None:
         return [piece async for piece in hub.stream_document("paper", name, ["job_a"], read)]
 
     async def scene() -> None:
-        hub = Hub(world.database, world.process.settings.redis_url)
+        hub = hub_of(world)
         hub.start()
         async with asyncio.timeout(DEADLINE_S):
             told = await asyncio.gather(*(watch(hub, "one") for _ in range(50)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.running import wait_for
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.node.api_client import ApiClient
@@ -17,6 +18,7 @@ from worker.shipping.spool import (
     LONGEST_PAUSE_S,
     LOOK_EVERY_S,
     MAX_LOG_BYTES,
+    SHIP_EVERY_S,
     Spool,
     read_lines,
     read_piece,
@@ -122,6 +124,68 @@ def test_an_api_that_answers_slowly_is_asked_less_often(
     monkeypatch.setattr(spools, "ANSWERS", 1000.0)
     write(attempt.metrics, {"step": 2, "loss": 1.0})
     assert spool.ship_all() == LONGEST_PAUSE_S
+
+
+def test_an_attempt_that_nobody_watches_rests_until_somebody_does_or_it_ends(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    spool, api.ship_after = make_spool(), "60"
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    spool.ship_all()
+    write(attempt.metrics, {"step": 2, "loss": 1.0})
+    assert spool.ship_all() == SHIP_EVERY_S  # after which it looks for the attempt's end
+    assert api.steps(KEY) == [1]
+    [backlog] = spool.backlogs.values()
+    backlog.hurry()
+    spool.ship_all()
+    write(attempt.metrics, {"step": 3, "loss": 1.0})
+    spool.ship_all()  # the API may not have heard of the viewer when it answered
+    assert api.steps(KEY) == [1, 2, 3]
+    backlog.hurries_until = 0.0
+    write(attempt.metrics, {"step": 4, "loss": 1.0})
+    spool.ship_all()
+    assert api.steps(KEY) == [1, 2, 3]
+    attempt.exit.write_text("{}")
+    spool.ship_all()
+    spool.ship_all()
+    assert api.steps(KEY) == [1, 2, 3, 4]
+    assert backlog.shipped.complete
+
+
+def test_the_first_line_does_not_wait_for_the_pause_after_the_launchers_output(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    spool, api.ship_after = make_spool(), "60"
+    attempt.start_file.write_text("{}")
+    attempt.launcher_logs.mkdir(parents=True, exist_ok=True)
+    (attempt.launcher_logs / "stdout.log").write_text("begins\n")
+    spool.ship_all()
+    assert api.logs
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    spool.ship_all()
+    assert api.steps(KEY) == [1]
+
+
+def test_a_nudge_ends_the_pauses_and_the_end_of_the_worker_does(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    spool, api.ship_after = make_spool(), "60"
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    thread = threading.Thread(target=spool.run)
+    thread.start()
+    try:
+        wait_for(lambda: api.steps(KEY) == [1], what="the first line")
+        write(attempt.metrics, {"step": 2, "loss": 1.0})
+        spool.nudge.set()
+        wait_for(lambda: api.steps(KEY) == [1, 2], what="the second line")
+        [backlog] = spool.backlogs.values()
+        backlog.hurries_until = 0.0
+        write(attempt.metrics, {"step": 3, "loss": 1.0})
+    finally:
+        spool.stop.set()
+        spool.nudge.set()
+        thread.join(10)
+    assert api.steps(KEY) == [1, 2, 3]
 
 
 def test_each_rank_of_the_node_tells_its_own_lines(
