@@ -78,15 +78,18 @@ def _submit_and_wait(platform: Running, steps: int, launcher: str) -> tuple[floa
             assert job["state"] not in ("failed", "cancelled"), job["reason"]
             return bool(job["state"] == "succeeded")
 
+        def exited() -> bool:
+            return (metrics.parent / "exit.json").exists() or not metrics.exists()
+
         def run_directory() -> Path | None:
             return next((platform.data.node / "attempts").glob(f"{job_id}.*"), None)
 
         metrics = wait_for(run_directory, what="the run directory", every_s=0.005) / "metrics.jsonl"
         first = wait_for(lambda: _first_line(metrics), what="the first step", every_s=0.005)
-        # Asked rarely: each answer is work of the API beside the steps that are measured.
-        wait_for(
-            finished, what="the end of the job", within_s=300, every_s=0.1 if steps < 10 else 2
-        )
+        # The API is asked nothing before the end: whoever reads a job is a viewer of it, and each
+        # answer is work beside the steps that are measured.
+        wait_for(exited, what="the exit of the ranks", within_s=300, every_s=0.1)
+        wait_for(finished, what="the end of the job", within_s=60, every_s=0.1)
         parameters = {"keys": "step_time_s", "resolution": "10000"}
         answer = client.get(f"/v1/jobs/{job_id}/metrics", params=parameters)
         [series] = answer.raise_for_status().json()["series"]

@@ -29,6 +29,7 @@ from api.jobs.submission import (
     plan_job,
     read_spec,
 )
+from api.nodes.watched import Watched
 from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, keyed
 from api.web.identity import Person
@@ -168,7 +169,10 @@ def _has_in_id(text: str) -> ColumnElement[bool]:
 def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Return a job: its state with the reason, plan, progress and result."""
     with process.read() as session:
-        return answer(show_job(session, job_id, person), 200)
+        job = show_job(session, job_id, person)
+    if not job.is_final:
+        process.service(Watched).note_reading(job.id)
+    return answer(job, 200)
 
 
 @router.put("/{job_id}/tags", summary="Tag a job")

@@ -1,10 +1,10 @@
 """Jobs that somebody watches: their nodes bring news each second, those of others every ten.
 
 Each time that a node brings lines costs its ranks 8 ms of a core, whatever their number. A job is
-watched while a stream shows it, and for a while after somebody has read its curves or its output.
-The API processes tell each other by a sorted set in Redis, where a job's score is the end of its
-watch; with Redis away each knows of its own viewers. A node hears at once that one of its jobs is
-watched from now on. If that is lost, what it brings next is ten seconds late, once.
+watched while a stream shows it, and for a while after somebody has read it, its curves or its
+output. The API processes tell each other by a sorted set in Redis, where a job's score is the end
+of its watch; with Redis away each knows of its own viewers. A node hears at once that one of its
+jobs is watched from now on. If that is lost, what it brings next is ten seconds late, once.
 """
 
 import asyncio
@@ -86,8 +86,7 @@ class Watched:
             self._viewers.subtract(job_ids)
 
     def note_reading(self, job_id: str) -> None:
-        """Note that somebody has read the curves or the output of a job; callable from any
-        thread."""
+        """Note that somebody has read a job, its curves or its output; callable from any thread."""
         self._read_until[job_id] = time.monotonic() + WATCHED_S
         if job_id not in self._told and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wanted.set)

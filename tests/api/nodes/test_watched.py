@@ -58,8 +58,8 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("page", ["metrics", "logs"])
-def test_whoever_has_read_the_curves_or_the_output_is_a_viewer_for_a_while(
+@pytest.mark.parametrize("page", ["", "/metrics", "/logs"])
+def test_whoever_has_read_a_job_or_its_curves_or_its_output_is_a_viewer_for_a_while(
     world: World, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
     # The long way answers as the short one does.
@@ -68,13 +68,13 @@ def test_whoever_has_read_the_curves_or_the_output_is_a_viewer_for_a_while(
     assert send_line(world, job_id, 0).headers[SHIP_AFTER] == "10"
     assert send_byte(world, job_id, 0, kind=plain).headers[SHIP_AFTER] == "10"
     assert send_byte(world, job_id, 1, kind=with_charset).headers[SHIP_AFTER] == "10"
-    world.bob.get(f"/v1/jobs/{job_id}/{page}")  # refused: it is ann's
+    world.bob.get(f"/v1/jobs/{job_id}{page}")  # refused: it is ann's
     assert SHIP_AFTER in send_line(world, job_id, 1).headers
-    assert world.ann.get(f"/v1/jobs/{job_id}/{page}").status_code == 200
+    assert world.ann.get(f"/v1/jobs/{job_id}{page}").status_code == 200
     assert SHIP_AFTER not in send_line(world, job_id, 2).headers
     assert SHIP_AFTER not in send_byte(world, job_id, 2, kind=with_charset).headers
     monkeypatch.setattr(rooms, "WATCHED_S", -1.0)
-    assert world.ann.get(f"/v1/jobs/{job_id}/{page}").status_code == 200  # long ago
+    assert world.ann.get(f"/v1/jobs/{job_id}{page}").status_code == 200  # long ago
     assert SHIP_AFTER in send_line(world, job_id, 3).headers
 
 
