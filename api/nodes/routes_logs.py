@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from api.nodes.log_pieces import SentPiece, take
-from api.nodes.watched import pace
+from api.nodes.watched import ship_after
 from api.web.auth import NodeOnly, sent_token
 from api.web.process import Process, ProcessDep
 from api.web.short_way import short_way
@@ -23,9 +23,8 @@ async def _take_plain(request: Request) -> Response | None:
     except (ValidationError, Unauthenticated):
         return None
     ack = await take(process, sent)
-    return Response(
-        ack.model_dump_json(), media_type="application/json", headers=pace(process, message.job_id)
-    )
+    headers = ship_after(process, message.job_id)
+    return Response(ack.model_dump_json(), media_type="application/json", headers=headers)
 
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_way(_take_plain))
@@ -41,5 +40,5 @@ async def take_logs(
     while somebody watches the job.
     """
     ack = await take(process, SentPiece(sent_token(request), message))
-    response.headers.update(pace(process, message.job_id))
+    response.headers.update(ship_after(process, message.job_id))
     return ack

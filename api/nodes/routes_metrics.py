@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from api.nodes.metric_batches import SentBatch, take
-from api.nodes.watched import pace
+from api.nodes.watched import ship_after
 from api.records.metric_store import read_batch
 from api.web.auth import NodeOnly, sent_token
 from api.web.process import Process, ProcessDep
@@ -25,9 +25,8 @@ async def _take_plain(request: Request) -> Response | None:
     except (ValidationError, BadRequest, Unauthenticated):
         return None
     ack = await take(process, sent)
-    return Response(
-        ack.model_dump_json(), media_type="application/json", headers=pace(process, message.job_id)
-    )
+    headers = ship_after(process, message.job_id)
+    return Response(ack.model_dump_json(), media_type="application/json", headers=headers)
 
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"], route_class=short_way(_take_plain))
@@ -44,5 +43,5 @@ async def take_metrics(
     """
     batch = read_batch(message.lines, message.first_line)
     ack = await take(process, SentBatch(sent_token(request), message, batch))
-    response.headers.update(pace(process, message.job_id))
+    response.headers.update(ship_after(process, message.job_id))
     return ack

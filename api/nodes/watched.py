@@ -165,7 +165,7 @@ class Watched:
             return set(session.scalars(query))
 
 
-def pace(process: Process, job_id: str) -> dict[str, str]:
+def ship_after(process: Process, job_id: str) -> dict[str, str]:
     """Return the header that says when the next news of a job are wanted; none while somebody
     watches it."""
     pause_s = process.service(Watched).pause_s(job_id)

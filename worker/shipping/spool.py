@@ -80,8 +80,6 @@ class Backlog:
     refusals: int = 0
     known_masks: Masks | None = None
     known_log_cap: int | None = None
-    told_pause_s: float = 0.0
-    """Pause of the API's last answer."""
     rests_until: float = 0.0
     hurries_until: float = 0.0
 
@@ -116,8 +114,6 @@ class Backlog:
             self._note_refusal(refusal, exited=exited)
             return 0
         self.refusals = 0
-        if sent:
-            self.rests_until = time.monotonic() + self.told_pause_s
         if exited and not sent:
             self.shipped.complete = True
         if self.shipped.complete or time.monotonic() - self.saved_at > SAVE_EVERY_S:
@@ -184,7 +180,7 @@ class Backlog:
                         lines=batch.lines,
                     )
                 )
-                self.told_pause_s = answer.pause_s
+                self.rests_until = time.monotonic() + answer.pause_s
                 sent += 1
                 if answer.position != place.line + len(batch.lines):
                     self._seek(rank, path, answer.position)
@@ -224,7 +220,7 @@ class Backlog:
                         content=content,
                     )
                 )
-                self.told_pause_s = answer.pause_s
+                self.rests_until = time.monotonic() + answer.pause_s
                 self.shipped.logs[name] = answer.position
                 sent += 1
         return sent

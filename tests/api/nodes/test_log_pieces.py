@@ -16,7 +16,7 @@ from core.states import AttemptState
 from core.tables.jobs import Attempt, Job
 from core.wire.messages import LogBatch
 from tests.api.conftest import World
-from tests.api.nodes.test_metric_batches import running_job
+from tests.api.running_jobs import running_job
 
 
 def sent(
@@ -54,7 +54,7 @@ def stored(world: World, job_id: str) -> list[tuple[int, str, int, str]]:
 
 
 def test_each_of_a_group_has_its_own_answer(world: World) -> None:
-    job_id, other_id = running_job(world), running_job(world)
+    job_id, other_id = running_job(world, num_slots=1), running_job(world, num_slots=1)
     group = [
         sent(world, job_id, 0, "one\ntw"),
         sent(world, job_id, 6, "o\nthree\n"),  # goes on with what this group has begun
@@ -83,7 +83,7 @@ def test_each_of_a_group_has_its_own_answer(world: World) -> None:
 
 
 def test_an_abandoned_attempt_is_refused_alone(world: World) -> None:
-    job_id, other_id = running_job(world), running_job(world)
+    job_id, other_id = running_job(world, num_slots=1), running_job(world, num_slots=1)
     with world.database.write() as session:
         session.execute(update(Job).where(Job.id == job_id).values(epoch=2))
         session.execute(
@@ -99,7 +99,7 @@ def test_an_abandoned_attempt_is_refused_alone(world: World) -> None:
 def test_a_group_that_fails_is_written_one_by_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = running_job(world), running_job(world)
+    first, second = running_job(world, num_slots=1), running_job(world, num_slots=1)
     with world.database.read() as session:
         broken = session.scalars(select(Attempt.id).where(Attempt.job_id == first)).one()
     real = log_store.append

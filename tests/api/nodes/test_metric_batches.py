@@ -24,13 +24,7 @@ from core.tables.people import Token
 from core.tables.telemetry import MetricChunk
 from core.wire.messages import MetricsBatch
 from tests.api.conftest import World, client
-from tests.api.shapes import job_spec, place
-
-
-def running_job(world: World) -> str:
-    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
-    place(world.database, job_id, num_slots=1)
-    return job_id
+from tests.api.running_jobs import running_job
 
 
 def lines_of(numbers: range) -> list[dict[str, Any]]:
@@ -59,7 +53,7 @@ def stored_lines(world: World, job_id: str, rank: int = 0) -> list[int]:
 
 
 def test_each_of_a_group_has_its_own_answer(world: World) -> None:
-    job_id, other_id = running_job(world), running_job(world)
+    job_id, other_id = running_job(world, num_slots=1), running_job(world, num_slots=1)
     group = [
         sent(world, job_id, range(0, 4)),
         sent(world, job_id, range(4, 6)),
@@ -91,7 +85,7 @@ def test_each_of_a_group_has_its_own_answer(world: World) -> None:
 
 
 def test_an_abandoned_attempt_is_refused_alone(world: World) -> None:
-    job_id, other_id = running_job(world), running_job(world)
+    job_id, other_id = running_job(world, num_slots=1), running_job(world, num_slots=1)
     with world.database.write() as session:
         session.execute(update(Job).where(Job.id == job_id).values(epoch=2))
         session.execute(
@@ -105,7 +99,7 @@ def test_an_abandoned_attempt_is_refused_alone(world: World) -> None:
 
 
 def test_a_token_that_was_revoked_a_moment_ago_stores_nothing(world: World) -> None:
-    job_id = running_job(world)
+    job_id = running_job(world, num_slots=1)
     batch = sent(world, job_id, range(0, 2))
     with world.database.write() as session:
         of_nodes = Token.kind == TokenKind.NODE
@@ -117,7 +111,7 @@ def test_a_token_that_was_revoked_a_moment_ago_stores_nothing(world: World) -> N
 def test_a_group_that_fails_is_written_one_by_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = running_job(world), running_job(world)
+    first, second = running_job(world, num_slots=1), running_job(world, num_slots=1)
     job_ids = [first, first, second]
     real = metric_store.insert_rows
 
@@ -145,7 +139,7 @@ def test_a_group_that_fails_is_written_one_by_one(
 
 @pytest.mark.race
 def test_ranks_that_send_at_once_and_twice_are_stored_once(world: World) -> None:
-    job_id = running_job(world)
+    job_id = running_job(world, num_slots=1)
     local = threading.local()
 
     def send(number: int) -> int:
@@ -169,7 +163,7 @@ def test_ranks_that_send_at_once_and_twice_are_stored_once(world: World) -> None
 
 
 def test_while_nothing_may_be_changed_nodes_are_told_to_come_again(world: World) -> None:
-    job_id = running_job(world)
+    job_id = running_job(world, num_slots=1)
     with world.database.write() as session:
         read_only.begin(session, "A backup.", now=utc_now(), lasts=timedelta(minutes=5))
     body = {"job_id": job_id, "epoch": 1, "rank": 0, "first_line": 0, "lines": [{"step": 1}]}
@@ -195,7 +189,7 @@ def test_while_nothing_may_be_changed_nodes_are_told_to_come_again(world: World)
 def test_the_short_way_and_the_thorough_one_answer_the_same(
     world: World, headers: dict[str, str], changes: dict[str, Any], status: int
 ) -> None:
-    body = {"job_id": running_job(world), "epoch": 1, "rank": 0, "first_line": 0}
+    body = {"job_id": running_job(world, num_slots=1), "epoch": 1, "rank": 0, "first_line": 0}
     content = json.dumps({**body, "lines": lines_of(range(2)), **changes})
     answers = [
         world.node.post(

@@ -14,16 +14,11 @@ from core.process.settings import ApiSettings
 from core.wire.doorbell import Doorbell
 from core.wire.messages import SHIP_AFTER
 from tests.api.conftest import World, running_world
-from tests.api.shapes import free, job_spec, place
+from tests.api.running_jobs import running_job
+from tests.api.shapes import free
 
 DEADLINE_S = 20.0
 NOWHERE = "unix:///nonexistent/valkey.sock"
-
-
-def running_job(world: World) -> str:
-    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
-    place(world.database, job_id)
-    return job_id
 
 
 def send_line(world: World, job_id: str, number: int) -> httpx2.Response:

@@ -14,7 +14,8 @@ from core.base.clock import utc_now
 from core.database.database import Database
 from core.tables.jobs import Attempt
 from tests.api.conftest import World
-from tests.api.shapes import exit_record, heartbeat, job_spec, place
+from tests.api.running_jobs import running_job
+from tests.api.shapes import exit_record, heartbeat
 
 
 class Output:
@@ -36,12 +37,6 @@ class Output:
         answer = self.world.node.post("/v1/node/logs", json=batch)
         assert answer.status_code == 200, answer.text
         return int(answer.json()["next_byte"])
-
-
-def running_job(world: World) -> str:
-    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
-    place(world.database, job_id)
-    return job_id
 
 
 def page(world: World, job_id: str, **params: Any) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from api.records.metric_store import Points, pack_steps, unpack
 from core.tables.jobs import Attempt
 from core.tables.telemetry import MetricChunk
 from tests.api.conftest import World
-from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+from tests.api.running_jobs import running_job
+from tests.api.shapes import exit_record, free, heartbeat, place
 from tests.one_database import quick_on_sqlite
 from tests.running import wait_for
 
@@ -69,12 +70,6 @@ def test_of_a_step_that_was_run_twice_the_last_value_counts() -> None:
     steps, values = newest_of_each_step(points)
     assert steps.tolist() == [1, 2, 3, 4, 5]
     assert values.tolist() == [1, 2, 30, 40, 50]
-
-
-def running_job(world: World) -> str:
-    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
-    place(world.database, job_id)
-    return job_id
 
 
 def send(

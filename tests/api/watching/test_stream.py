@@ -20,6 +20,7 @@ from core.process.settings import ApiSettings
 from core.transitions import Explanation, explain
 from core.wire.doorbell import LIVE
 from tests.api.conftest import World, running_world
+from tests.api.running_jobs import running_job
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
 from tests.api.watching.hubs import hub_of
 from tests.one_database import quick_on_postgresql
@@ -86,12 +87,6 @@ class Viewer:
     @property
     def has_ended(self) -> bool:
         return bool(self.told) and self.told[-1].event == "end"
-
-
-def running_job(world: World) -> str:
-    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
-    place(world.database, job_id)
-    return job_id
 
 
 def send(world: World, job_id: str, start: int, count: int) -> None:
