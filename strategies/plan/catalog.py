@@ -121,6 +121,12 @@ def gathers_in_half(spec: TrainSpec, layout: Layout) -> bool:
     return is_text and spec.precision in COMPUTED_IN_HALF and layout.shard > 1
 
 
+def computes_with_half(spec: TrainSpec) -> bool:
+    """Return True if ranks that DeepSpeed shards compute with 16-bit copies of their weights, which
+    it keeps beside the float32 ones that it updates."""
+    return not spec.model.name.reads_images and spec.precision in COMPUTED_IN_HALF
+
+
 def keeps_on_host(spec: TrainSpec, layout: Layout) -> bool:
     """Return True if ranks that torch shards fully keep their parts in the host's memory: weights,
     gradients and optimizer state."""

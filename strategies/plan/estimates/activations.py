@@ -7,7 +7,7 @@ torch-free.
 from typing import NamedTuple
 
 from strategies.plan import image_shapes
-from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, TECHNIQUES, ZERO
+from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.plan.loss_runs import tokens_at_once
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
@@ -145,7 +145,7 @@ def passing_in_feed_forward(resolved: ResolvedSpec) -> float:
     The gradient of what an adapted last matrix reads is added up, from the matrix and the adapter.
     """
     model, adapter = resolved.spec.model, resolved.spec.adapter
-    if model.name.reads_images or not loss_in_runs(resolved):  # then logits are larger
+    if model.name.reads_images:
         return 0.0
     inside = (2 if model.name is ModelName.LLAMA else 1) * (2 if is_lean(resolved) else 1)
     if adapter is not None and AdapterTarget.DOWN in adapter.targets:
@@ -176,9 +176,8 @@ def logit_bytes(resolved: ResolvedSpec) -> float:
     """
     spec, tensor = resolved.spec, resolved.layout.tensor
     size = BYTES_PER_FEATURE[spec.precision]
-    if spec.model.name.reads_images or not loss_in_runs(resolved):
-        is_text = not spec.model.name.reads_images
-        choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
+    if spec.model.name.reads_images:
+        choices = image_shapes.num_classes(spec.data)
         each = 3 * BYTES_PER_WEIGHT[spec.precision] if size >= FLOAT32 else size + 3 * FLOAT32
         return tokens(resolved) * choices * each / tensor
     words = -(-vocabulary_size(spec.data) // tensor)
@@ -192,12 +191,6 @@ def logit_bytes(resolved: ResolvedSpec) -> float:
     matrix = 0 if spec.adapter is not None else words * spec.model.width
     is_one_run = at_once >= tokens(resolved)
     return at_once * words * wide + matrix * (size if is_one_run else wide)
-
-
-def loss_in_runs(resolved: ResolvedSpec) -> bool:
-    """Return True if the logits of a text model never exist all at once: not with DeepSpeed."""
-    technique = TECHNIQUES.get(resolved.strategy)
-    return technique is None or technique.engine != ZERO
 
 
 def exchange_bytes(resolved: ResolvedSpec) -> float:

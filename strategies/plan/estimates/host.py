@@ -22,7 +22,7 @@ from strategies.plan.estimates.memory import (
     shares,
 )
 from strategies.plan.estimates.optimizer_step import averages_per_weight
-from strategies.plan.estimates.units import on_host
+from strategies.plan.estimates.units import half_beside, on_host, sizes
 from strategies.plan.hardware import Hardware
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import ADAM_8BIT_BLOCK, count_trained, matrices
@@ -119,8 +119,8 @@ def offloaded(resolved: ResolvedSpec, *, to: Offload) -> Iterator[MemoryTerm]:
     if optimizer is not Offload.NONE and to is Offload.CPU:
         yield estimate("gradients", *gradients_on_host(resolved, part))
     if parallelism.offload_parameters is to:
-        source = f"{ranks * part:,} x {FLOAT32_BYTES} bytes"
-        yield estimate("weights", ranks * part * FLOAT32_BYTES, source)
+        size = sizes(resolved).gathered
+        yield estimate("weights", ranks * part * size, f"{ranks * part:,} x {size} bytes")
 
 
 def parts_on_host(resolved: ResolvedSpec) -> Iterator[MemoryTerm]:
@@ -142,11 +142,13 @@ def parts_on_host(resolved: ResolvedSpec) -> Iterator[MemoryTerm]:
 def gradients_on_host(resolved: ResolvedSpec, part: int) -> tuple[float, str]:
     """Return the bytes of all ranks' gradients on the host beside those that the update reads.
 
-    Stage 3 adds up in one locked row; earlier stages only if a step accumulates, and they have
-    locked rows of the new weights.
+    Stage 3 adds up in one locked row. Earlier stages have locked rows of the new weights, and add
+    up there if a step accumulates; stage 1 adds up gradients of 16-bit weights on the device.
     """
-    rows = 1
+    row = locked(part * FLOAT32_BYTES)
     if resolved.strategy is not Strategy.ZERO3:
-        rows += resolved.gradient_accumulation_steps > 1
-    num_bytes = rows * resolved.ranks_per_node * locked(part * FLOAT32_BYTES)
-    return num_bytes, "locked rows of DeepSpeed: gradients added up, new weights to send"
+        in_stage_1 = resolved.strategy is Strategy.ZERO1 and half_beside(resolved)
+        adds_up = resolved.gradient_accumulation_steps > 1 and not in_stage_1
+        row = locked(part * sizes(resolved).gathered) + adds_up * row
+    source = "locked rows of DeepSpeed: gradients added up, new weights to send"
+    return resolved.ranks_per_node * row, source

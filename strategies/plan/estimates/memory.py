@@ -22,7 +22,6 @@ from strategies.plan.estimates.activations import (
     feed_forward_bytes,
     handed_over_bytes,
     logit_bytes,
-    loss_in_runs,
     micro_batches_kept,
     recomputed_bytes,
     transit_bytes,
@@ -36,17 +35,28 @@ from strategies.plan.estimates.scores import InAttention, copied_keys, mask, sco
 from strategies.plan.estimates.units import (
     Spare,
     gathered,
+    half_beside,
     in_half,
     on_host,
     reduces_each,
+    shards_by_deepspeed,
     sizes,
+    units,
+)
+from strategies.plan.estimates.zero import (
+    Sending,
+    gradients_kept,
+    matrix_of,
+    sending,
+    sends_head_at_once,
+    updates_here,
+    weights_computed_with,
 )
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     ADAM_8BIT_BLOCK,
     count_trained,
     frozen_bytes,
-    largest_matrix,
     matrices,
     parameters_of,
     vocabulary_size,
@@ -54,7 +64,6 @@ from strategies.plan.shapes import (
 from strategies.plan.spec import (
     ActivationCheckpointing,
     FrozenBase,
-    Offload,
     OptimizerName,
     PipelineSchedule,
     Strategy,
@@ -72,7 +81,6 @@ GIB = 2**30
 PROCESS = "process"  # the name of its term
 IN_EVERY_PHASE = ("frozen", "weights", "gradients", "optimizer", "late gradients", PROCESS)
 FLOAT32_BYTES = 4
-ZERO_BUCKET = 25_000_000  # numbers that DeepSpeed reduces at a time, as zero.py sets it
 SWAPPED_THROUGH = "buffers for files: rows of the optimizer, parts of matrices"
 
 
@@ -121,24 +129,29 @@ class InPasses(NamedTuple):
         in_attention = self.scores.total + self.mask.total + self.keys.total
         return self.activations + self.again + self.transit + self.logits + in_attention
 
-    def less(self, room: float) -> "InPasses":
+    def less(self, room: float, *, at_end: bool = False) -> "InPasses":
         """Return the bytes beside gradients, which take over `room` bytes of what has been kept.
 
         What passes in attention does so in the last layer, whose gradient is still to come, and in
-        the first, when all others have theirs. So does a layer that is computed again.
+        the first, when all others have theirs. So does a layer that is computed again. Gradients
+        that take most memory `at_end`, when all have come, take that over, too.
         """
         left = []
         in_attention = (self.scores.kept, self.mask.kept, self.keys.kept)
-        for kept in (self.activations, self.logits, *in_attention):
+        passing = (self.again, self.transit) if at_end else ()
+        for kept in (self.activations, self.logits, *in_attention, *passing):
             left.append(max(0.0, kept - room))
             room = max(0.0, room - kept)
-        activations, logits, of_scores, of_mask, of_keys = left
+        activations, logits, of_scores, of_mask, of_keys, *rest = left
+        again, transit = rest or (self.again, self.transit)
         return self._replace(
             activations=activations,
             logits=logits,
             scores=self.scores._replace(kept=of_scores),
             mask=self.mask._replace(kept=of_mask),
             keys=self.keys._replace(kept=of_keys),
+            again=again,
+            transit=transit,
         )
 
 
@@ -153,76 +166,60 @@ class States(NamedTuple):
 def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
     """Return the numbers that a rank holds of `held` trained weights that `shards` ranks share.
 
-    DeepSpeed (0.19) keeps its own part of the weights once more, for the update, and a bucket of
-    gradients to send. While a step accumulates, fully sharded ranks keep whole gradients, unless
-    they reduce those of every micro-batch, and DistributedDataParallel keeps gradients beside its
-    buckets. Data offloaded to the host leaves a GPU, but not a CPU; data offloaded to files leaves
-    both. Gradients follow an offloaded optimizer: a GPU keeps only the bucket and, before stage 3,
-    a buffer for the largest weight. The host then has them twice, as they are added up and as they
-    are updated from.
+    While a step accumulates, fully sharded ranks keep whole gradients, unless they reduce those of
+    every micro-batch, and DistributedDataParallel keeps gradients beside its buckets. Data
+    offloaded to the host leaves a GPU, but not a CPU; data offloaded to files leaves both.
+
+    DeepSpeed (0.19) has its own part of the weights for the update, beside those that the model
+    computes with; if these have 16 bits, they are no numbers of this type.
     """
-    part, strategy = -(-held // shards), resolved.strategy
+    part = -(-held // shards)
     averages = averages_per_weight(resolved.spec.training) * part
-    parallelism = resolved.spec.parallelism
-    on_gpu = resolved.hardware.device == "cuda"
-    here = (Offload.NONE,) if on_gpu else (Offload.NONE, Offload.CPU)
-    updates_here = parallelism.offload_optimizer in here
-    stored_here = parallelism.offload_parameters in here
-    own = part if updates_here else 0  # DeepSpeed's copy
-    averages = averages if updates_here else 0
-    sent = zero_gradients_sent(resolved, held)
-    summed = part
-    if parallelism.offload_optimizer is not Offload.NONE:  # in the host's memory, twice
-        summed = 0 if on_gpu else 2 * part
-    match strategy:
-        case Strategy.ZERO1:
-            return States(held + own, held + sent, averages)
-        case Strategy.ZERO2:
-            return States(held + own, summed + sent, averages)
-        case Strategy.ZERO3:
-            return States((part if stored_here else 0) + own, summed + sent, averages)
-        case _:
-            own = 0 if on_host(resolved) else part
-            gradients = own
-            if resolved.gradient_accumulation_steps > 1 and not reduces_each(resolved):
-                gradients = 2 * held if buckets_gradients(resolved) else held
-            return States(own, gradients, averages)
-
-
-def zero_gradients_sent(resolved: ResolvedSpec, held: int) -> int:
-    """Return the numbers of the gradients that DeepSpeed has under way: a bucket of them.
-
-    Before stage 3 an offloaded gradient also passes through a buffer for the largest weight.
-    """
-    spec = resolved.spec
-    bucket = min(ZERO_BUCKET, held)
-    offloads = spec.parallelism.offload_optimizer is not Offload.NONE
-    if not offloads or resolved.strategy is Strategy.ZERO3 or spec.model.name.reads_images:
-        return bucket
-    return bucket + min(held, largest_matrix(spec.model, vocabulary=vocabulary_size(spec.data)))
+    averages = averages if updates_here(resolved) else 0
+    if shards_by_deepspeed(resolved):
+        weights = part if updates_here(resolved) else 0
+        if not half_beside(resolved):
+            weights += weights_computed_with(resolved, held, part)
+        return States(weights, gradients_kept(resolved, held, part), averages)
+    own = 0 if on_host(resolved) else part
+    gradients = own
+    if resolved.gradient_accumulation_steps > 1 and not reduces_each(resolved):
+        gradients = 2 * held if buckets_gradients(resolved) else held
+    return States(own, gradients, averages)
 
 
 def gradients_stay(resolved: ResolvedSpec) -> bool:
     """Return True if gradients are allocated before the backward pass, beside all activations.
 
-    They are if a step accumulates, or if DeepSpeed or DistributedDataParallel keeps buffers for
-    them.
+    They are if a step accumulates, or if DistributedDataParallel or DeepSpeed's stage 3 keeps
+    buffers for them.
     """
     return (
         resolved.gradient_accumulation_steps > 1
-        or resolved.strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+        or resolved.strategy is Strategy.ZERO3
         or buckets_gradients(resolved)
     )
 
 
-def room_of_gradients(resolved: ResolvedSpec, gradients: float, micro_batch: float) -> float:
-    """Return the bytes of `gradients` that do not exist yet when the passes hold the most.
+def room_of_gradients(
+    resolved: ResolvedSpec, gradients: float, sent: Sending, logits: float, micro_batch: float
+) -> float:
+    """Return the bytes of `gradients`, and of what sends them, that do not exist yet when the
+    passes hold the most.
 
     GPipe begins the backward pass with all micro-batches in memory: the gradients of a step appear
-    while the first one, of `micro_batch` bytes, is freed.
+    while the first one, of `micro_batch` bytes, is freed. The first gradient of all is the head's,
+    when the logits are gone. For it DeepSpeed's first stages allocate the bucket, which stage 3
+    always has; and a head that is larger than a bucket is sent at once.
     """
-    if not gradients_stay(resolved):
-        return gradients
+    to_come = 0.0 if gradients_stay(resolved) else gradients
+    if shards_by_deepspeed(resolved):
+        first = 0.0 if resolved.strategy is Strategy.ZERO3 else sent.bucket
+        if sends_head_at_once(resolved):
+            return to_come + min(first + sent.copies, logits)
+        return to_come + sent.copies + min(first, logits)
+    if to_come > 0:
+        return to_come
     schedule = schedule_of(resolved.strategy, resolved.spec.parallelism)
     is_gpipe = resolved.layout.pipeline > 1 and schedule is PipelineSchedule.GPIPE
     if is_gpipe and resolved.strategy is not Strategy.NAIVE:
@@ -355,7 +352,7 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
     size, how = BYTES_PER_WEIGHT[spec.precision], spec.activation_checkpointing
     held = math.ceil(share.trained / layout.tensor)
     shards = layout.shard * layout.context if layout.shard > 1 else 1
-    states = states_held(resolved, held, shards)
+    states, part = states_held(resolved, held, shards), -(-held // shards)
     frozen = share.frozen / layout.tensor
     exact = layout.tensor == 1 and shards == 1
     zero_1_2 = resolved.strategy in (Strategy.ZERO1, Strategy.ZERO2)
@@ -375,8 +372,14 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
     eight_bit = spec.training.optimizer is OptimizerName.ADAMW_8BIT
     average = 1 + 4 / ADAM_8BIT_BLOCK if eight_bit else size
     averages = averages_per_weight(spec.training)
+    weights: float = states.weights * size
+    source = f"{states.weights:,} x {size} bytes"
+    if both := half_beside(resolved):
+        beside = weights_computed_with(resolved, held, part)
+        weights += beside * BYTES_PER_FEATURE[spec.precision]
+        source += f", and {beside:,} of 16 bits that the model computes with"
     terms += [
-        term("weights", states.weights * size, exact, f"{states.weights:,} x {size} bytes"),
+        term("weights", weights, exact, source),
         term("gradients", states.gradients * size, exact, "one per weight, or its buckets"),
         term(
             "optimizer",
@@ -388,11 +391,18 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
         terms.append(term("late gradients", late, exact, f"{delay} waiting for their update"))
-    passes = in_passes(resolved, share)
+    passes, sent = in_passes(resolved, share), sending(resolved, held, part)
+    if sent.bucket > 0:
+        source = "DeepSpeed's bucket of gradients, and copies of it, or of a larger matrix"
+        terms.append(term("sent", sum(sent), False, source))
     if resolved.strategy is Strategy.ZERO3:
-        layer = (held * size + frozen / 2) / max(1, share.layers)
-        source = "weights of this layer and the next, a gradient and its send buffer"
-        terms.append(term("gathered", 4 * layer, False, source))
+        passing, layer = sizes(resolved), held / max(1, share.layers)
+        if not spec.model.name.reads_images:
+            layer = units(resolved).layer.trained
+        of_layers = layer * (2 * passing.gathered + passing.gradient)
+        of_matrix = matrix_of(resolved) * (passing.gathered + passing.gradient)
+        source = "weights of this layer and the next, and gradients"
+        terms.append(term("gathered", max(of_layers, of_matrix), False, source))
     elif shards > 1 and not zero_1_2:
         whole = held * sizes(resolved).gathered + frozen
         unused = spare(resolved, passes, states.gradients * size)
@@ -401,7 +411,7 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
     if resolved.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
         terms.append(term("swap buffers", swapped, False, SWAPPED_THROUGH))
     copies = 0.0
-    if BYTES_PER_FEATURE[spec.precision] < size and not in_half(resolved):
+    if BYTES_PER_FEATURE[spec.precision] < size and not (in_half(resolved) or both):
         copied = share.copied / layout.tensor
         if how is ActivationCheckpointing.NONE:
             copied *= copies_at_once(resolved, share.in_flight)
@@ -421,11 +431,11 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
     source = "numbers that autograd keeps, layer by layer"
     of_passes = passes.activations + (0 if shares_copies(spec, layout) else copies)
     each = of_passes / max(1, share.in_flight)
-    room = room_of_gradients(resolved, states.gradients * size, each)
+    room = room_of_gradients(resolved, states.gradients * size, sent, passes.logits, each)
     if room > 0:
-        passes = passes.less(room)
+        passes = passes.less(room, at_end=shards_by_deepspeed(resolved))
         source += ", less the memory that gradients take over from them"
-    if loss_in_runs(resolved) and (shards == 1 or layout.pipeline > 1):
+    if not shards_by_deepspeed(resolved) and (shards == 1 or layout.pipeline > 1):
         last = embedding_gradient_bytes(resolved) if share.has_embedding else 0.0
         last -= passes.total + copies
         if last > 0:
@@ -535,11 +545,17 @@ def needed_by_phase(
     late, update = gib.get("late gradients", 0.0), gib.get("update", 0.0)
     held = sum(gib.get(name, 0.0) for name in ("frozen", "weights", "optimizer")) + late
     gradients, backward = gib["gradients"], sum(gib.values()) - update
-    forward = backward
-    if not gradients_stay(resolved):
-        passes = in_passes(resolved, share)
-        taken_over = passes.total - passes.less(gradients * GIB).total
-        forward -= gradients - factor * taken_over / GIB
+    own = math.ceil(share.trained / resolved.layout.tensor)
+    sent = sending(resolved, own, -(-own // resolved.layout.shard))
+    passes, gradients_to_come = (
+        in_passes(resolved, share),
+        0.0 if gradients_stay(resolved) else gradients,
+    )
+    to_send = sent.copies + (0.0 if resolved.strategy is Strategy.ZERO3 else sent.bucket)
+    room = room_of_gradients(resolved, GIB * gradients_to_come, sent, passes.logits, 0.0)
+    at_end = shards_by_deepspeed(resolved)
+    taken_over = passes.total - passes.less(room, at_end=at_end).total
+    forward = backward - gradients_to_come - factor * (to_send - taken_over) / GIB
     copied = numbers_copied_in_step(resolved.spec) * BYTES_PER_WEIGHT[resolved.spec.precision]
     copied = 0 if on_host(resolved) else copied
     shards = resolved.layout.tensor * resolved.layout.shard

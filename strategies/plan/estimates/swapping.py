@@ -6,10 +6,11 @@ Source: ZeRO-Infinity (arXiv:2104.07857), sections 5.2 and 6; the buffers are th
 
 from collections.abc import Iterator
 
+from strategies.plan.catalog import computes_with_half
 from strategies.plan.shapes import matrices, vocabulary_size
 from strategies.plan.spec import Offload, TrainSpec
 
-FLOAT32_BYTES = 4
+FLOAT32_BYTES, HALF_BYTES = 4, 2
 BUFFERS = 4  # weights, gradients and two averages of a row
 LEAST_BYTES = 1 << 20  # DeepSpeed keeps smaller parts in memory
 
@@ -43,16 +44,17 @@ def gathered_buffers(spec: TrainSpec) -> int:
 
 def buffer_bytes(spec: TrainSpec, shards: int) -> int:
     """Return the bytes of a rank's buffers for files; they are locked in memory."""
-    numbers, asked = 0, spec.parallelism
+    num_bytes, asked = 0, spec.parallelism
     if Offload.NVME not in (asked.offload_optimizer, asked.offload_parameters):
         return 0
     row = largest_row(spec, shards)
     if asked.offload_optimizer is Offload.NVME:
-        numbers += BUFFERS * row
+        num_bytes += FLOAT32_BYTES * BUFFERS * row
     if asked.offload_parameters is Offload.NVME:
         # And a buffer to write a row's weights from, which DeepSpeed sizes for the whole weights.
-        numbers += gathered_buffers(spec) * largest_part(spec, shards) + row * shards
-    return numbers * FLOAT32_BYTES
+        numbers = gathered_buffers(spec) * largest_part(spec, shards) + row * shards
+        num_bytes += numbers * (HALF_BYTES if computes_with_half(spec) else FLOAT32_BYTES)
+    return num_bytes
 
 
 def layer_matrices(spec: TrainSpec) -> list[int]:

@@ -117,10 +117,11 @@ def data_parallel(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     match strategy:
         case Strategy.ZERO1 | Strategy.ZERO2:
             sums = 1 if strategy is Strategy.ZERO1 else times
-            sent = sums * all_reduce(ranks, shares.weights) + gather(ranks, shares.weights)
+            sent = sums * all_reduce(ranks, shares.gradients) + gather(ranks, shares.weights)
             what = f"gradients summed {times_in_words(sums)}, updated weights gathered once"
         case Strategy.ZERO3:
-            sent = 3 * times * gather(ranks, shares.weights)
+            sent = 2 * times * gather(ranks, shares.weights)
+            sent += times * gather(ranks, shares.gradients)
             gathered, scattered = times_in_words(2 * times), times_in_words(times)
             what = f"weights gathered {gathered}, gradients scattered {scattered}"
         case _:

@@ -14,6 +14,7 @@ from strategies.plan.catalog import (
     TECHNIQUES,
     ZERO,
     bytes_per_frozen,
+    computes_with_half,
     gathers_in_half,
     keeps_on_host,
 )
@@ -68,14 +69,25 @@ def on_host(resolved: ResolvedSpec) -> bool:
 
 def shards_by_torch(resolved: ResolvedSpec) -> bool:
     """Return True if torch shards what is sharded, not DeepSpeed."""
+    return resolved.strategy in TECHNIQUES and not shards_by_deepspeed(resolved)
+
+
+def shards_by_deepspeed(resolved: ResolvedSpec) -> bool:
+    """Return True if DeepSpeed shards what is sharded."""
     technique = TECHNIQUES.get(resolved.strategy)
-    return technique is not None and technique.engine != ZERO
+    return technique is not None and technique.engine == ZERO
+
+
+def half_beside(resolved: ResolvedSpec) -> bool:
+    """Return True if DeepSpeed keeps the 16-bit weights that a model computes with beside the
+    float32 ones that it updates."""
+    return shards_by_deepspeed(resolved) and computes_with_half(resolved.spec)
 
 
 def sizes(resolved: ResolvedSpec) -> Sizes:
     """Return the bytes of a number as it is gathered, as its gradient, and as that is sent."""
     precision = resolved.spec.precision
-    if in_half(resolved):
+    if in_half(resolved) or half_beside(resolved):
         return Sizes(BYTES_PER_FEATURE[precision], BYTES_PER_FEATURE[precision], FLOAT32_BYTES)
     return Sizes(*3 * (BYTES_PER_WEIGHT[precision],))
 

@@ -24,13 +24,6 @@ def loss_has_parts(resolved: ResolvedSpec) -> Iterator[Problem]:
     if parts == 1 or resolved.strategy not in TECHNIQUES:
         return
     tokens = resolved.micro_batch_size * tokens_per_sample(resolved.spec.data) // layout.context
-    if TECHNIQUES[resolved.strategy].engine == ZERO:
-        yield Problem(
-            code="not_supported_together",
-            param="tiling.loss_parts",
-            message=f"loss_parts {parts} cannot run inside DeepSpeed's {resolved.strategy}; take "
-            "strategy fsdp, which shards the same state, or 1",
-        )
     if tokens % parts:
         yield Problem(
             code="not_divisible",

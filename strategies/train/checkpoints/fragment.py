@@ -93,6 +93,14 @@ class Fragment(Tensor):
     def boxes(self) -> list[Box]:
         return list(boxes_of(range(self.start, self.start + len(self.numbers)), self.shape))
 
+    def parts(self) -> Iterator[tuple[Box, Tensor]]:
+        """Yield the boxes, each with its numbers in the box's shape."""
+        at = 0
+        for box in self.boxes:
+            length = math.prod(box.sizes)
+            yield box, self.numbers[at : at + length].view(box.sizes)
+            at += length
+
     def __create_write_items__(self, name: str, _: object) -> list[WriteItem]:
         properties = TensorProperties.create_from_tensor(self.numbers)
         return [
@@ -111,10 +119,7 @@ class Fragment(Tensor):
         ]
 
     def __get_tensor_shard__(self, index: MetadataIndex) -> Tensor:
-        at = 0
-        for box in self.boxes:
-            length = math.prod(box.sizes)
+        for box, numbers in self.parts():
             if torch.Size(box.offsets) == index.offset:
-                return self.numbers[at : at + length].view(box.sizes)
-            at += length
+                return numbers
         raise KeyError(f"no box of {index.fqn} begins at {index.offset}")

@@ -23,7 +23,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from strategies.plan.catalog import computes_with_half
 from strategies.plan.estimates import swapping
+from strategies.plan.estimates.zero import BUCKET, adds_up_on_host, bucket_of
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import NotEquipped
 from strategies.plan.spec import Offload, Strategy, TrainSpec
@@ -35,10 +37,11 @@ from strategies.train.init import Source, design_model, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
+from strategies.train.models.transformer import Head, Transformer
 from strategies.train.optimizers.optimizer import build_optimizer, set_learning_rate
 from strategies.train.parallel.compiling import compile_layers
 from strategies.train.parallel.recompute import forget_activations
-from strategies.train.precision import compute_in
+from strategies.train.precision import compute_in, feature_dtype_of
 from strategies.train.watching.phases import Phase, phase
 
 
@@ -64,6 +67,7 @@ with hidden("pynvml"):
     import deepspeed
     from deepspeed.accelerator import get_accelerator, set_accelerator
     from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+    from deepspeed.runtime.zero.config import ZERO_OPTIMIZATION
     from deepspeed.runtime.zero.linear import zero3_linear_wrap
     from deepspeed.utils.z3_leaf_module import set_z3_leaf_module
 
@@ -77,11 +81,18 @@ deepspeed.ops.__compatible_ops__ = {}
 # would import torch's compiler: seconds at the start of every run.
 deepspeed.runtime.compiler.compile = lambda: lambda function: function
 
+# For stage 1 with 16-bit weights and sums in float32 DeepSpeed would take an optimizer of another
+# make, which keeps no part of the gradients. The one of all stages does the same.
+deepspeed.DeepSpeedEngine._do_optimizer_sanity_check = lambda *_: ZERO_OPTIMIZATION
+
+# DeepSpeed refuses float16 on CPUs without instructions for it, where torch converts each number.
+CPU_Accelerator.is_fp16_supported = lambda _: True
+
 # DeepSpeed calls collectives by names that torch is about to drop.
 warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
 
 STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
-BUCKET = 25_000_000  # numbers sent at a time; DeepSpeed's own 500 million dwarf small models
+HALF_SETTINGS = {torch.bfloat16: "bf16", torch.float16: "fp16"}  # DeepSpeed's names
 NORM_ROW = 1024  # numbers whose squares are added up in float32; the sums then in float64
 
 
@@ -127,12 +138,17 @@ class ZeroEngine:
         meet_deepspeed(mesh)
         config = deepspeed_config(spec, plan, self.swap_folder)
         model = design_model(spec)
+        if (half := half_of(spec)) is not None:
+            model.to(half)
         designed = dict(model.named_weights())
         self.optimizer = build_optimizer(designed.values(), spec.training)
         forget_activations(model, spec.activation_checkpointing)
         if spec.compile is True:
             compile_layers(model, mesh.device)
-        compute_in(spec.precision, model, mesh.device)
+        if isinstance(model.head, Head):
+            model.head.parts = spec.tiling.loss_parts
+        if half is None:
+            compute_in(spec.precision, model, mesh.device)
         if self.stage == 3:
             save_weights_whole(model)
             for layer in model.layers.values():
@@ -151,8 +167,34 @@ class ZeroEngine:
                     name: torch.zeros_like(row) if whole else torch.zeros((), device=row.device)
                     for name, whole in state_parts.items()
                 }
+        if half is not None:
+            self.widen(source)
+        if adds_up_on_host(spec, plan.strategy):
+            self.add_up_in_float32(plan)
         if self.swap_folder is not None:
             self.zero.unscale_and_clip_grads = self.clip_row
+
+    @torch.no_grad()
+    def widen(self, source: Source) -> None:
+        """Read this rank's part of the first weights again, in float32: DeepSpeed made its own from
+        16-bit ones."""
+        for name, part in self.state()["model"].items():
+            assert isinstance(part, Fragment)
+            for box, numbers in part.parts():
+                ends = zip(box.offsets, box.sizes, strict=True)
+                region = tuple(slice(start, start + length) for start, length in ends)
+                numbers.copy_(source.read(name, part.shape, region, device=self.mesh.device))
+
+    def add_up_in_float32(self, plan: Plan) -> None:
+        """Give DeepSpeed float32 buffers to send gradients, to bring them to the host and to add
+        them up there; its own have the weights' 16 bits."""
+        zero = self.zero
+        zero._gradient_reduction_buffer_dtype = lambda: torch.float32
+        zero.temp_grad_buffer_for_gpu_offload = zero.temp_grad_buffer_for_gpu_offload.float()
+        if plan.gradient_accumulation_steps > 1:
+            for weight in itertools.chain(*zero.params_in_partition):
+                buffer = torch.zeros(weight.numel(), pin_memory=zero.cpu_offload_pin_memory)
+                zero.accumulated_grads_in_cpu[zero.get_param_id(weight)] = buffer
 
     def rows(self) -> list[nn.Parameter]:
         """Return the rows that the optimizer updates on this rank: its part of every flat row."""
@@ -224,8 +266,7 @@ class ZeroEngine:
             last = i == len(micro_batches) - 1
             self.deepspeed.set_gradient_accumulation_boundary(last)
             with phase(Phase.FORWARD):
-                logits_BTV = self.deepspeed(batch.inputs_BT, batch.documents_BT)
-                loss = token_loss_sum(logits_BTV, batch.labels_BT) / divisor
+                loss = self.measured(batch, token_loss_sum) / divisor
             with phase(Phase.BACKWARD):
                 self.deepspeed.backward(loss * self.mesh.world_size, scale_wrt_gas=False)
             shares.append(loss.detach())
@@ -294,8 +335,14 @@ class ZeroEngine:
 
     @torch.no_grad()
     def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
-        logits_BTV = self.deepspeed(micro_batch.inputs_BT, micro_batch.documents_BT)
-        return measure(logits_BTV, micro_batch.labels_BT)
+        return self.measured(micro_batch, measure)
+
+    def measured(self, batch: Batch, measure: Measure) -> Tensor:
+        """Return a measure of a micro-batch."""
+        if measure is token_loss_sum and isinstance(self.deepspeed.module, Transformer):
+            loss: Tensor = self.deepspeed(batch.inputs_BT, batch.documents_BT, batch.labels_BT)
+            return loss
+        return measure(self.deepspeed(batch.inputs_BT, batch.documents_BT), batch.labels_BT)
 
     def held(self) -> HeldBytes:
         rows = self.rows()
@@ -384,7 +431,7 @@ def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> d
     layer = plan.parameters // spec.model.layers
     zero: dict[str, Any] = {
         "stage": stage,
-        "reduce_bucket_size": min(BUCKET, plan.parameters),
+        "reduce_bucket_size": min(bucket_of(spec, plan.strategy), plan.parameters),
         "allgather_bucket_size": 2 * BUCKET,
     }
     if stage == 3:
@@ -417,7 +464,7 @@ def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> d
         # Prefetching would read tied embeddings, which are used twice, twice, and fail (DeepSpeed
         # 0.19).
         zero["stage3_prefetch_bucket_size"] = 0
-    return {
+    settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": plan.micro_batch_size,
         "gradient_accumulation_steps": plan.gradient_accumulation_steps,
         "gradient_clipping": 0.0,  # the loop clips; left out, DeepSpeed would clip at 1
@@ -426,6 +473,19 @@ def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> d
         "zero_force_ds_cpu_optimizer": False,  # it would have to be compiled on the node
         "steps_per_print": None,
     }
+    if (half := half_of(spec)) is not None:
+        settings |= {HALF_SETTINGS[half]: {"enabled": True}, "communication_data_type": "fp32"}
+        if not adds_up_on_host(spec, plan.strategy):
+            settings["data_types"] = {"grad_accum_dtype": "fp32"}
+    if half is torch.float16:
+        settings["fp16"]["loss_scale"] = 1.0  # the loop scales
+    return settings
+
+
+def half_of(spec: TrainSpec) -> torch.dtype | None:
+    """Return the 16-bit type of the weights that a model computes with; None if they have the type
+    of the update."""
+    return feature_dtype_of(spec.precision) if computes_with_half(spec) else None
 
 
 class Splitter:
@@ -448,7 +508,7 @@ def save_weights_whole(model: nn.Module) -> None:
     torch saves a transposed view, which would keep a gathered weight alive until then.
     """
     for module in model.modules():
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and not isinstance(module, Head):
             module.forward = partial(linear, module)  # type: ignore[method-assign]
 
 

@@ -15,6 +15,7 @@ from strategies.plan.catalog import COMPUTED_IN_HALF
 from strategies.plan.gpus import known_node
 from strategies.plan.layout import Layout
 from strategies.plan.planner import Plan, plan
+from strategies.plan.promise import FLOAT32_INSIDE as ZERO
 from strategies.plan.promise import TOLERANCES
 from strategies.plan.run_directory import ExitCode
 from strategies.plan.spec import ModelName, PipelineSchedule, Precision, Strategy, TrainSpec
@@ -236,6 +237,14 @@ EQUAL = [  # splits of four micro-batches, and how many of them each rank takes
         )
         for schedule in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ZBV)
     ),
+    *(
+        pytest.param(
+            Split(stage, Layout(shard=2)),
+            2,
+            marks=() if stage is Strategy.ZERO3 else pytest.mark.slow,
+        )
+        for stage in ZERO
+    ),
     pytest.param(Split(Strategy.FSDP, Layout(shard=4)), 1, marks=pytest.mark.slow),
     pytest.param(Split(Strategy.HSDP, Layout(replicate=2, shard=2)), 1, marks=pytest.mark.slow),
     pytest.param(
@@ -277,7 +286,8 @@ class TestBands:
         tmp_path: Path,
     ) -> None:
         """A few gradients in bfloat16 add up in float32 nearly always without rounding, in any
-        order; one whole batch differs by 3e-4."""
+        order; one whole batch differs by 3e-4. A weight that differs in its last bit, as updated in
+        DeepSpeed's flat rows, may round to another 16-bit one."""
         alone, spec = (
             each.spec(Variant(ModelName.LLAMA, accumulation=parts), precision=precision, steps=12)
             for each, parts in ((split.alone, 4), (split, own))
@@ -286,7 +296,8 @@ class TestBands:
             ones[alone] = bench.pool.train(make_run_plan(alone, **bench.dataset), tmp_path / "one")
         run_plan = make_run_plan(spec, ranks=split.ranks, **bench.dataset)
         found = departure(bench.pool.train(run_plan, tmp_path / "run"), ones[alone])
-        assert found.within(LAWS[Precision.FLOAT32])
+        band = LAWS[Precision.FLOAT32]
+        assert found.within(band._replace(eval_loss=1e-5) if split.strategy in ZERO else band)
         if precision is Precision.BFLOAT16:
             assert found.weights < 1e-7
 

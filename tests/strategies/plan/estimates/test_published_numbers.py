@@ -13,7 +13,7 @@ import pytest
 from strategies.plan.estimates.activations import kept_by_layer, layer_bytes
 from strategies.plan.estimates.flops import flops_per_token
 from strategies.plan.estimates.host import host_terms, locked
-from strategies.plan.estimates.memory import GIB, ZERO_BUCKET, memory_by_stage
+from strategies.plan.estimates.memory import GIB, memory_by_stage
 from strategies.plan.estimates.step_time import RECOMPUTED
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import resolve
@@ -67,14 +67,13 @@ PAPER = {"zero1": Published(4, 12), "zero2": Published(2, 14), "zero3": Publishe
 )
 def test_zeros_stages_on_64_ranks(billions: float, strategy: str, gb: float) -> None:
     """ZeRO (arXiv:1910.02054), figure 1 (7.5B) and table 1 (128B): 2 bytes for a weight, 2 for a
-    gradient, 12 for the optimizer, which has the weights in float32. Ours are float32 throughout,
-    which adds 2 bytes to each of both; DeepSpeed's copy of a rank's own part is among the 12; there
-    is also the bucket that is reduced."""
+    gradient, 12 for the optimizer, which has the weights in float32. Ours adds up gradients in
+    float32, which adds 2 bytes to each, and cuts a rank's part out of stage 1's whole ones."""
     whole, shared = PAPER[strategy]
     assert billions * (whole + shared / 64) == pytest.approx(gb, abs=0.005 * gb)
-    asked = asked_of(ranks=64, parallelism={"strategy": strategy})
-    found = (state_bytes(asked) - 4 * ZERO_BUCKET) / parameters(asked)
-    more = {"zero1": 2 + 2, "zero2": 2 + 2 / 64, "zero3": (2 + 2) / 64}[strategy]
+    asked = asked_of(ranks=64, precision="bfloat16", parallelism={"strategy": strategy})
+    found = state_bytes(asked) / parameters(asked)
+    more = {"zero1": 2 + 4 / 64, "zero2": 2 / 64, "zero3": 2 / 64}[strategy]
     assert found == pytest.approx(whole + shared / 64 + more, rel=1e-3)
 
 
@@ -194,43 +193,43 @@ def test_megatrons_days_of_training(
 class TestDeepSpeedsEstimators:
     """DeepSpeed 0.19 estimates what ZeRO needs without activations, in mixed precision: 2 + 2 + 4
     bytes for a weight and its gradients, 12 for the optimizer; and half as much again on the host.
-    The planner counts float32 as it runs here, and adds activations, logits and the process."""
+    The planner adds what is sent, activations, logits and the process."""
 
     @pytest.mark.parametrize(("offload", "gpu_gib"), [(True, 5.31), (False, 11.28)])
     def test_of_stage_2(self, offload: bool, gpu_gib: float) -> None:
         """T5-3B on 8 GPUs: docs/source/memory.rst, but for 15.93 GiB there, which are 4 P + 16 P/N
         of older code. Their host holds the whole model in float32 for each rank as it starts; ours
-        makes it layer by layer. An offloaded gradient leaves the GPU through the bucket and a
-        buffer for the largest weight; the host has locked rows of the new weights, to send."""
+        makes it layer by layer, and has nothing of the 2 bytes that they count for each gradient
+        beside 4. An offloaded gradient leaves the GPU through the bucket and a buffer for the
+        largest weight; the host has locked rows of the new weights, to send."""
         host, gpu = stage_2(2_851_000_000, num_gpus_per_node=8, cpu_offload=offload)
         assert (host / GIB, gpu / GIB) == pytest.approx((127.45, gpu_gib), abs=0.01)
         parallelism = {"strategy": "zero2", "offload_optimizer": "cpu" if offload else "none"}
-        asked = asked_of(ranks=8, parallelism=parallelism)
+        asked = asked_of(ranks=8, precision="bfloat16", parallelism=parallelism)
         largest = 4 * 4096 * 4096 if offload else 0
-        ours = (state_bytes(asked) - 4 * (ZERO_BUCKET + largest)) / parameters(asked)
+        ours = (state_bytes(asked) - 4 * largest) / parameters(asked)
         assert gpu / 2_851_000_000 == pytest.approx(2 + (0 if offload else 18 / 8))
-        assert ours == pytest.approx(4 + (0 if offload else 16 / 8), rel=1e-3)
+        assert ours == pytest.approx(2 + (0 if offload else 16 / 8), rel=1e-3)
         on_host = {term.name: term.gib * GIB for term in host_terms(asked)}
         if not offload:
             assert set(on_host) == {"checkpoint copy", "processes"}
             return
         assert on_host["optimizer"] == pytest.approx(16 * parameters(asked), rel=1e-3)
-        row = 4 * parameters(asked) // 8
+        row = 2 * parameters(asked) // 8
         assert row < locked(row) == pytest.approx(on_host["gradients"] / 8, rel=1e-3)
 
     def test_of_stage_3(self) -> None:
         """T5-3B, largest layer 32M, on 8 GPUs: docs/source/memory.rst. They count 18 P/N and one
-        gathered layer; ours 20 P/N, the bucket that is reduced, and what is gathered of two."""
+        gathered layer; ours as much, the bucket that is reduced, and what is gathered of two."""
         host, gpu, largest = stage_3(2_851_000_000, 32_000_000, num_gpus_per_node=8)
         assert (host / GIB, gpu / GIB) == pytest.approx((1.43, 6.09), abs=0.005)
         assert gpu - largest == 18 * 2_851_000_000 // 8
-        asked = asked_of(ranks=8, parallelism={"strategy": "zero3"})
-        ours = (state_bytes(asked) - 4 * ZERO_BUCKET) / parameters(asked)
-        assert ours == pytest.approx(20 / 8, rel=1e-3)
+        asked = asked_of(ranks=8, precision="bfloat16", parallelism={"strategy": "zero3"})
+        assert state_bytes(asked) / parameters(asked) == pytest.approx(18 / 8, rel=1e-3)
 
     @pytest.mark.parametrize(
         ("device", "parameters_too", "mib", "ours_a_parameter"),
-        [("none", False, 3291, 20 / 4), ("cpu", True, 125, 0), ("cpu", False, 477, 4 / 4)],
+        [("none", False, 3291, 18 / 4), ("cpu", True, 125, 0), ("cpu", False, 477, 2 / 4)],
         ids=["nothing", "both", "optimizer"],
     )
     def test_of_t5_large_on_4_gpus(
@@ -251,8 +250,8 @@ class TestDeepSpeedsEstimators:
             "offload_optimizer": device,
             "offload_parameters": "cpu" if parameters_too else "none",
         }
-        asked = asked_of(ranks=4, parallelism=parallelism)
-        ours = (state_bytes(asked) - 4 * ZERO_BUCKET) / parameters(asked)
+        asked = asked_of(ranks=4, precision="bfloat16", parallelism=parallelism)
+        ours = state_bytes(asked) / parameters(asked)
         assert ours == pytest.approx(ours_a_parameter, rel=1e-3, abs=1e-6)
 
 

@@ -87,11 +87,24 @@ def test_beside_frozen_weights_gradients_of_adapters_are_sent_and_codes_gathered
 
 
 @pytest.mark.gloo
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["zero1", "zero2"])
+def test_deepspeed_sums_gradients_in_float32_and_gathers_16_bit_weights(
+    warm: WarmRanks, ragged: Options, tmp_path: Path, stage: str
+) -> None:
+    half = {"precision": "bfloat16"}
+    found = counted(warm, ragged, tmp_path, {"strategy": stage}, "none", tied=False, **half)
+    assert found == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.gloo
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_deepspeed_sends_a_little_less_than_stage_3_needs(
-    warm: WarmRanks, ragged: Options, tmp_path: Path
+    warm: WarmRanks, ragged: Options, tmp_path: Path, precision: str
 ) -> None:
     """What was gathered last in the forward pass is still there when the backward pass begins."""
-    found = counted(warm, ragged, tmp_path, {"strategy": "zero3"}, "none", tied=False)
+    asked: Options = {"strategy": "zero3"}
+    found = counted(warm, ragged, tmp_path, asked, "none", tied=False, precision=precision)
     assert 0.8 < found <= 1
 
 
@@ -104,6 +117,7 @@ def counted(
     *,
     tied: bool,
     adapter: Options | None = None,
+    precision: str = "float32",
 ) -> float:
     """What a rank sent in a step of two ranks, over what the plan says."""
     spec = make_spec(
@@ -113,6 +127,7 @@ def counted(
         activation_checkpointing=checkpointing,
         model__tied_embeddings=tied,
         adapter=adapter,
+        precision=precision,
         **TWO_PARTS,
     )
     run_plan = make_run_plan(spec, ranks=2, **ragged)

@@ -37,6 +37,8 @@ LORA: Options = {"kind": "lora", "rank": 8, "alpha": 16, "targets": EVERYWHERE}
 WIDE: Options = {**LLAMA, "width": 512}
 SMALL: Options = {"name": "llama", "layers": 2, "width": 64, "heads": 4}
 WORDS: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 32_768}
+MANY_WORDS: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 128_256}
+TWO_SAMPLES: Options = {"training__global_batch_size": 2}
 FEW: Options = {"data__sequence_length": 16, "training__global_batch_size": 1}  # tokens
 
 
@@ -66,6 +68,34 @@ def by_weights(optimizer: str, momentum: float = 0.9, width: int = 512) -> Case:
     return one(name, model, training__optimizer=optimizer, training__beta1=momentum, **FEW)
 
 
+BY_DEEPSPEED: dict[str, Options] = {
+    "": {},
+    ", llama of width 512": {"model": WIDE, **FEW, **TWO_SAMPLES},
+    ", llama of width 512, 4 micro-batches": {
+        "model": WIDE,
+        **{**FEW, **IN_FOUR, "training__global_batch_size": 8},
+    },
+    ", 32,768 words, full checkpointing": {
+        "model": SMALL,
+        "activation_checkpointing": "full",
+        **WORDS,
+    },
+    # Matrices that are larger than DeepSpeed's bucket.
+    ", 128,256 words": {
+        "model": {**SMALL, "width": 256},
+        **{**FEW, **MANY_WORDS, **TWO_SAMPLES},
+    },
+    ", 128,256 words, tied": {
+        "model": {**SMALL, "width": 256, "tied_embeddings": True},
+        **{**FEW, **MANY_WORDS, **TWO_SAMPLES},
+    },
+    ", 128,256 words, 2,048 tokens": {
+        "model": {**SMALL, "width": 256, "layers": 8},
+        "data__sequence_length": 512,
+        "training__global_batch_size": 8,
+        **MANY_WORDS,
+    },
+}
 QUICK = [
     two("ddp", {"strategy": "ddp"}),
     two("fsdp, bfloat16, 4 micro-batches", {"strategy": "fsdp"}, precision="bfloat16", **IN_FOUR),
@@ -223,6 +253,23 @@ LONG = [
     two("zero1", {"strategy": "zero1"}),
     two("zero2", {"strategy": "zero2"}),
     two("zero3", {"strategy": "zero3"}),
+    *(
+        two(f"{stage}, bfloat16{name}", {"strategy": stage}, precision="bfloat16", **how)
+        for stage in ("zero1", "zero2", "zero3")
+        for name, how in BY_DEEPSPEED.items()
+    ),
+    *(
+        two(
+            f"{stage}, {precision}, optimizer on the host{name}",
+            {"strategy": stage, "offload_optimizer": "cpu"},
+            precision=precision,
+            **BY_DEEPSPEED[name],
+        )
+        for stage in ("zero1", "zero2", "zero3")
+        for precision in ("float32", "bfloat16")
+        for name in (", llama of width 512, 4 micro-batches", ", 128,256 words")
+        if (stage, name) != ("zero1", ", 128,256 words")  # ranks differ: one has the head's matrix
+    ),
     two("tensor", {"strategy": "tensor"}),
     two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
     two("pipeline, GPipe", {"strategy": "pipeline", "pipeline_schedule": "GPipe"}),

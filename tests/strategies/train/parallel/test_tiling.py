@@ -164,7 +164,6 @@ def test_the_plan_counts_what_they_save() -> None:
 @pytest.mark.parametrize(
     ("changes", "param", "said"),
     [
-        ({"parallelism__strategy": "zero3", **PARTS}, "tiling.loss_parts", "take strategy fsdp"),
         (
             {"parallelism__strategy": "ddp", "tiling__loss_parts": 7},
             "tiling.loss_parts",
