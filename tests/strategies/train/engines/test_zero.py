@@ -171,6 +171,7 @@ class TestRanks:
             "precision": "bfloat16",
             "training__steps": 4,
             "training__warmup_steps": 1,
+            "training__micro_batch_size": 2,
         }
         legs: list[tuple[int, Options]] = [
             (2, zero(3)),
