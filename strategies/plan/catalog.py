@@ -15,6 +15,7 @@ from strategies.plan.spec import (
     Offload,
     OptimizerName,
     Precision,
+    Reduction,
     Sampling,
     Strategy,
     TrainSpec,
@@ -119,6 +120,17 @@ def gathers_in_half(spec: TrainSpec, layout: Layout) -> bool:
     """Return True if ranks that torch shards fully gather 16-bit copies of float32 weights."""
     is_text = not spec.model.name.reads_images
     return is_text and spec.precision in COMPUTED_IN_HALF and layout.shard > 1
+
+
+def reduces_each(spec: TrainSpec, layout: Layout) -> bool:
+    """Return True if torch's fully sharded ranks add every micro-batch's gradients to their parts.
+
+    torch's pipeline stages reduce once.
+    """
+    asked = spec.parallelism.reduce_gradients
+    if layout.shard == 1 or layout.pipeline > 1 or asked is Reduction.ONCE:
+        return False
+    return asked is Reduction.EACH_MICRO_BATCH or gathers_in_half(spec, layout)
 
 
 def computes_with_half(spec: TrainSpec) -> bool:

@@ -98,6 +98,14 @@ class GradientCompression(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class Reduction(StrEnum):
+    """Moments at which gradients of micro-batches are summed over ranks."""
+
+    AUTO = "auto"
+    EACH_MICRO_BATCH = "each_micro_batch"
+    ONCE = "once"
+
+
 class Offload(StrEnum):
     """Place of a state between its uses: its device, the host's memory, files on the node's
     disk."""
@@ -391,6 +399,10 @@ class ParallelismSpec(SpecPart):
     """Default: the number that the schedule needs, 1 or 2."""
     gradient_compression: GradientCompression = GradientCompression.NONE
     """ddp and context only: type in which gradients are sent."""
+    reduce_gradients: Reduction = Reduction.AUTO
+    """fsdp and hsdp: moment at which a step that accumulates sums gradients over ranks.
+    each_micro_batch: ranks keep the sums of their parts. once: they keep whole gradients, and send
+    less. auto: once in float32, float64, pure_bfloat16 and pipelines, else each_micro_batch."""
     gradient_delay: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
     """Age, in steps, of the gradient that an update uses, as if ranks did not wait for each
     other; the first updates change nothing. Each step of delay keeps one more gradient."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from strategies.plan.estimates.units import adds_to_parts
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.spec import (
     ActivationCheckpointing,
@@ -21,6 +22,7 @@ from strategies.plan.spec import (
     Offload,
     OptimizerName,
     Precision,
+    Reduction,
     Strategy,
     TrainSpec,
 )
@@ -184,6 +186,12 @@ def matrix_by_matrix(resolved: ResolvedSpec) -> Iterator[Fields]:
         yield {"tiling.gather": Gather.MATRIX.value}
 
 
+def reduced_each(resolved: ResolvedSpec) -> Iterator[Fields]:
+    accumulates = resolved.gradient_accumulation_steps > 1 and resolved.layout.shard > 1
+    if accumulates and not adds_to_parts(resolved):
+        yield {"parallelism.reduce_gradients": Reduction.EACH_MICRO_BATCH.value}
+
+
 def adapters(resolved: ResolvedSpec) -> Iterator[Fields]:
     if resolved.spec.adapter is None:
         yield {"adapter": {"base": FrozenBase.NONE.value}}
@@ -233,6 +241,11 @@ DECISIONS = (
         "weights gathered matrix by matrix (tiling)",
         "more, smaller messages",
         matrix_by_matrix,
+    ),
+    Decision(
+        "gradients summed in every micro-batch (FSDP, HSDP)",
+        "gradients travel for every micro-batch, not once in a step",
+        reduced_each,
     ),
     Decision(
         "optimizer state sharded (ZeRO 1, 2)",

@@ -34,11 +34,11 @@ from strategies.plan.estimates.runtime import process_gib
 from strategies.plan.estimates.scores import InAttention, copied_keys, mask, scores
 from strategies.plan.estimates.units import (
     Spare,
+    adds_to_parts,
     gathered,
     half_beside,
     in_half,
     on_host,
-    reduces_each,
     shards_by_deepspeed,
     sizes,
     units,
@@ -183,7 +183,7 @@ def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
         return States(weights, gradients_kept(resolved, held, part), averages)
     own = 0 if on_host(resolved) else part
     gradients = own
-    if resolved.gradient_accumulation_steps > 1 and not reduces_each(resolved):
+    if resolved.gradient_accumulation_steps > 1 and not adds_to_parts(resolved):
         gradients = 2 * held if buckets_gradients(resolved) else held
     return States(own, gradients, averages)
 

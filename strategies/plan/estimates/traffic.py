@@ -18,7 +18,7 @@ from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, shares_
 from strategies.plan.estimates.activations import bytes_between_stages, tokens
 from strategies.plan.estimates.memory import frozen_weight_bytes
 from strategies.plan.estimates.optimizer_step import averages_per_weight
-from strategies.plan.estimates.units import gathers_first_again, reduces_each, sizes, units
+from strategies.plan.estimates.units import adds_to_parts, gathers_first_again, sizes, units
 from strategies.plan.layout import AXES
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import count_trained, heads, kv_heads, vocabulary_size
@@ -126,7 +126,7 @@ def data_parallel(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
             what = f"weights gathered {gathered}, gradients scattered {scattered}"
         case _:
             gathers = 1 if layout.pipeline > 1 else 2 * times  # a stage stays gathered
-            sums = times if reduces_each(resolved) else 1
+            sums = times if adds_to_parts(resolved) else 1
             weights = gathers * shares.weights
             weights -= 0 if layout.pipeline > 1 else times * shares.used_once
             sent = gather(ranks, weights) + sums * gather(ranks, shares.gradients)

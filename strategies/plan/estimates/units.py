@@ -17,6 +17,7 @@ from strategies.plan.catalog import (
     computes_with_half,
     gathers_in_half,
     keeps_on_host,
+    reduces_each,
 )
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
@@ -92,12 +93,9 @@ def sizes(resolved: ResolvedSpec) -> Sizes:
     return Sizes(*3 * (BYTES_PER_WEIGHT[precision],))
 
 
-def reduces_each(resolved: ResolvedSpec) -> bool:
-    """Return True if every micro-batch's gradients are added to the part that a rank holds.
-
-    torch's pipeline stages reduce once.
-    """
-    return in_half(resolved) and resolved.layout.pipeline == 1
+def adds_to_parts(resolved: ResolvedSpec) -> bool:
+    """Return True if ranks add every micro-batch's gradients to their parts: not with DeepSpeed."""
+    return shards_by_torch(resolved) and reduces_each(resolved.spec, resolved.layout)
 
 
 def units(resolved: ResolvedSpec) -> Units:
@@ -188,7 +186,7 @@ def gathered(resolved: ResolvedSpec, *, stage: float, spare: Spare) -> tuple[flo
         if spec.activation_checkpointing is ActivationCheckpointing.NONE:
             piece = passing(Unit(numbers, 0), resolved)
     part = 1 / (resolved.layout.shard * resolved.layout.context)
-    adds = reduces_each(resolved) and resolved.gradient_accumulation_steps > 1
+    adds = adds_to_parts(resolved) and resolved.gradient_accumulation_steps > 1
     # To be added to the part of earlier micro-batches, or to leave for the host.
     received = part if adds or on_host(resolved) else 0.0
     brought = 0.0

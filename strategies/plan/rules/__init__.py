@@ -60,6 +60,7 @@ ALL: tuple[Rule, ...] = (
     data.stream_is_possible,
     data.packed_samples_have_labels,
     gradients.compression_needs_ddp,
+    gradients.reduction_is_of_shards,
     gradients.local_ranks_average,
     gradients.late_gradients_are_whole,
     tiling.tiles_are_of_text,

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 from strategies.plan.catalog import SPMD, TECHNIQUES
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.spec import GradientCompression, OptimizerName, Precision, Strategy
+from strategies.plan.spec import (
+    GradientCompression,
+    OptimizerName,
+    Precision,
+    Reduction,
+    Strategy,
+)
 
 FLAT = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 AVERAGED = (
@@ -42,6 +48,27 @@ def compression_needs_ddp(resolved: ResolvedSpec) -> Iterator[Problem]:
             param="parallelism.gradient_compression",
             message=f"gradients of precision pure_bfloat16 have 2 bytes already, so "
             f"gradient_compression {compression} would save nothing; take none",
+        )
+
+
+def reduction_is_of_shards(resolved: ResolvedSpec) -> Iterator[Problem]:
+    asked, layout = resolved.spec.parallelism.reduce_gradients, resolved.layout
+    if asked is Reduction.AUTO or resolved.strategy not in TECHNIQUES:
+        return
+    if resolved.strategy in FLAT or layout.shard == 1:
+        yield Problem(
+            code="nothing_to_reduce",
+            param="parallelism.reduce_gradients",
+            message=f"reduce_gradients {asked} is for gradients that fsdp or hsdp shards, and "
+            f"strategy {resolved.strategy} with shard degree {layout.shard} has none; take auto, "
+            "or strategy fsdp",
+        )
+    elif layout.pipeline > 1 and asked is Reduction.EACH_MICRO_BATCH:
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.reduce_gradients",
+            message=f"reduce_gradients {asked} cannot run with pipeline_parallel_degree "
+            f"{layout.pipeline}, whose stages reduce once in a step; take once or auto",
         )
 
 

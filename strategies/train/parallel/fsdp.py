@@ -25,8 +25,8 @@ class Sharding:
     """torch's fully_shard on each layer, on the embedding, and on the last norm with the head.
 
     Layers are split one by one, so that no rank ever needs memory for the whole model. A model that
-    is gathered in 16 bits also computes in them, and the gradient of every micro-batch is added to
-    this rank's part in float32; otherwise gradients are kept whole, and reduced once in a step.
+    is gathered in 16 bits also computes in them, and its gradients are added up in float32: those
+    of every micro-batch to this rank's part, or whole ones, which are reduced once in a step.
     A rank may keep its parts in the host's memory, where they are updated, and bring each to its
     device for as long as it is gathered.
     """
@@ -40,11 +40,12 @@ class Sharding:
         gather: Gather,
         gather_once: bool,
         gather_as: torch.dtype | None,
+        reduces_each: bool,
         on_host: bool,
     ) -> None:
         self.ranks = shard_mesh(mesh)
         self.policy = MixedPrecisionPolicy()
-        self.reduces_each = gather_as is not None
+        self.reduces_each = reduces_each  # micro-batch's gradients
         if gather_as is not None:  # inputs: the rotary table stays in float32
             self.policy = MixedPrecisionPolicy(
                 param_dtype=gather_as, reduce_dtype=torch.float32, cast_forward_inputs=False

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from strategies.plan.catalog import gathers_in_half, keeps_on_host, shares_copies
+from strategies.plan.catalog import gathers_in_half, keeps_on_host, reduces_each, shares_copies
 from strategies.plan.spec import FrozenBase, TrainSpec
 from strategies.train.init import Source, give_first_weights
 from strategies.train.mesh import Mesh
@@ -89,6 +89,7 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
             gather=spec.tiling.gather,
             gather_once=layout.pipeline > 1,
             gather_as=feature_dtype_of(spec.precision) if in_half else None,
+            reduces_each=reduces_each(spec, layout),
             on_host=on_host,
         )
         if spec.adapter is not None and spec.adapter.base is not FrozenBase.NONE:

@@ -68,6 +68,7 @@ def by_weights(optimizer: str, momentum: float = 0.9, width: int = 512) -> Case:
     return one(name, model, training__optimizer=optimizer, training__beta1=momentum, **FEW)
 
 
+EACH = {"reduce_gradients": "each_micro_batch"}
 BY_DEEPSPEED: dict[str, Options] = {
     "": {},
     ", llama of width 512": {"model": WIDE, **FEW, **TWO_SAMPLES},
@@ -253,6 +254,17 @@ LONG = [
     two("zero1", {"strategy": "zero1"}),
     two("zero2", {"strategy": "zero2"}),
     two("zero3", {"strategy": "zero3"}),
+    two("fsdp, 4 micro-batches, reduced each", {"strategy": "fsdp", **EACH}, **IN_FOUR),
+    *(
+        two(
+            f"fsdp, {precision}, llama of width 512, 4 micro-batches, reduced {how}",
+            {"strategy": "fsdp", "reduce_gradients": how},
+            precision=precision,
+            model=WIDE,
+            **{**FEW, **IN_FOUR, "training__global_batch_size": 8},
+        )
+        for precision, how in (("float32", "each_micro_batch"), ("bfloat16", "once"))
+    ),
     *(
         two(f"{stage}, bfloat16{name}", {"strategy": stage}, precision="bfloat16", **how)
         for stage in ("zero1", "zero2", "zero3")
