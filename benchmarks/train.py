@@ -135,7 +135,9 @@ def as_page(rows: list[str]) -> str:
         "with the 95 % interval of the median ratio; runs in turn. Same model, first weights, "
         "samples, optimizer, clipping and learning rate; the last column is the largest relative "
         "difference between the two loss curves. Our loop also checks for NaN, looks "
-        "for requests and writes its metrics in every step.\n\n"
+        "for requests and writes its metrics in every step. FSDP2 by hand has torchtitan's units; "
+        "its own trainer (0.3.0) installs beside this torch, but sets a CUDA device on machines "
+        "without one too, so it runs on GPUs only.\n\n"
         "| theirs | ranks | ratio | ours | goal | losses differ by |\n|---|---|---|---|---|---|\n"
         + "\n".join(rows)
         + "\n"
