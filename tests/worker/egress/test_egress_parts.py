@@ -138,8 +138,13 @@ def test_uses_of_two_proxies_of_an_attempt_are_added_up() -> None:
     )
 
 
+# The kernel gives an address of IPv6 its route a moment later.
 OWN = """
 ip link set lo up && ip addr add 151.101.0.223/32 dev lo && ip addr add 2a04:4e42::223/128 dev lo
+for _ in $(seq 500); do
+    case "$(ip -6 route show table local)" in *2a04:4e42::223*) break ;; esac
+    sleep 0.02
+done
 exec "$@"
 """
 
