@@ -118,8 +118,7 @@ def bytes_per_frozen(spec: TrainSpec) -> int:
 
 def gathers_in_half(spec: TrainSpec, layout: Layout) -> bool:
     """Return True if ranks that torch shards fully gather 16-bit copies of float32 weights."""
-    is_text = not spec.model.name.reads_images
-    return is_text and spec.precision in COMPUTED_IN_HALF and layout.shard > 1
+    return layout.shard > 1 and computes_in_half(spec)
 
 
 def reduces_each(spec: TrainSpec, layout: Layout) -> bool:
@@ -133,9 +132,8 @@ def reduces_each(spec: TrainSpec, layout: Layout) -> bool:
     return asked is Reduction.EACH_MICRO_BATCH or gathers_in_half(spec, layout)
 
 
-def computes_with_half(spec: TrainSpec) -> bool:
-    """Return True if ranks that DeepSpeed shards compute with 16-bit copies of their weights, which
-    it keeps beside the float32 ones that it updates."""
+def computes_in_half(spec: TrainSpec) -> bool:
+    """Return True if a text model computes in 16 bits, with weights that are updated in float32."""
     return not spec.model.name.reads_images and spec.precision in COMPUTED_IN_HALF
 
 
@@ -150,10 +148,8 @@ def shares_copies(spec: TrainSpec, layout: Layout) -> bool:
 
     Where a layer is computed again its copies are made again, one layer's at a time.
     """
-    is_text = not spec.model.name.reads_images
     keeps_all = spec.activation_checkpointing is ActivationCheckpointing.NONE
-    in_half = spec.precision in COMPUTED_IN_HALF
-    return is_text and in_half and keeps_all and layout.shard == 1 and layout.pipeline > 1
+    return computes_in_half(spec) and keeps_all and layout.shard == 1 and layout.pipeline > 1
 
 
 def multiplies_in_tf32(spec: TrainSpec) -> bool:

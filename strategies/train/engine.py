@@ -16,7 +16,9 @@ from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
 from strategies.train.init import Source
 from strategies.train.mesh import Mesh
-from strategies.train.models.loss import Measure
+from strategies.train.models.loss import Measure, token_loss_sum
+from strategies.train.models.network import Network
+from strategies.train.models.transformer import Transformer
 
 State = dict[str, dict[str, Tensor]]  # "model" and "optimizer", then by global name
 
@@ -115,6 +117,18 @@ def copy_state(source: State, target: State) -> None:
         for name, tensor in tensors.items():
             if tensor is not source[part][name]:
                 tensor.copy_(source[part][name])
+
+
+def measure_of(
+    module: Callable[..., Tensor], model: Network, batch: Batch, measure: Measure
+) -> Tensor:
+    """Return a measure of a micro-batch that passes `module`, which runs `model`.
+
+    A text model computes its loss itself, so that its logits never exist all at once.
+    """
+    if measure is token_loss_sum and isinstance(model, Transformer):
+        return module(batch.inputs_BT, batch.documents_BT, batch.labels_BT)
+    return measure(module(batch.inputs_BT, batch.documents_BT), batch.labels_BT)
 
 
 def sum_of(shares: list[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -168,7 +168,12 @@ def own_region(weight: Tensor) -> Region:
         shape, offset = compute_local_shape_and_global_offset(
             weight.shape, weight.device_mesh, weight.placements
         )
-    return tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
+    return region_at(offset, shape)
+
+
+def region_at(offsets: Sequence[int], sizes: Sequence[int]) -> Region:
+    """Return the region of these sizes that begins at these offsets."""
+    return tuple(slice(o, o + n) for o, n in zip(offsets, sizes, strict=True))
 
 
 def first_values(

@@ -171,8 +171,8 @@ def logit_bytes(resolved: ResolvedSpec) -> float:
 
     The logits of a run of tokens exist at a time: as a product gives them, and in float32 at least,
     where they turn into their gradient. So does the head's gradient, which several runs add up; one
-    run gives it as it is. Logits of images, and those with DeepSpeed, are whole: there are the
-    log-probabilities and the gradient beside them.
+    run gives it as it is. Logits of images are whole: there are the log-probabilities and the
+    gradient beside them.
     """
     spec, tensor = resolved.spec, resolved.layout.tensor
     size = BYTES_PER_FEATURE[spec.precision]

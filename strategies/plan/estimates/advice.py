@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.plan.estimates.units import adds_to_parts
+from strategies.plan.estimates.units import adds_to_parts, shards_by_torch
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.spec import (
     ActivationCheckpointing,
@@ -187,8 +187,9 @@ def matrix_by_matrix(resolved: ResolvedSpec) -> Iterator[Fields]:
 
 
 def reduced_each(resolved: ResolvedSpec) -> Iterator[Fields]:
-    accumulates = resolved.gradient_accumulation_steps > 1 and resolved.layout.shard > 1
-    if accumulates and not adds_to_parts(resolved):
+    layout, accumulates = resolved.layout, resolved.gradient_accumulation_steps > 1
+    is_sharded = shards_by_torch(resolved) and layout.shard > 1 and layout.pipeline == 1
+    if accumulates and is_sharded and not adds_to_parts(resolved):
         yield {"parallelism.reduce_gradients": Reduction.EACH_MICRO_BATCH.value}
 
 

@@ -355,7 +355,6 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
     states, part = states_held(resolved, held, shards), -(-held // shards)
     frozen = share.frozen / layout.tensor
     exact = layout.tensor == 1 and shards == 1
-    zero_1_2 = resolved.strategy in (Strategy.ZERO1, Strategy.ZERO2)
 
     def term(name: str, num_bytes: float, exact: bool, source: str) -> MemoryTerm:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)
@@ -403,7 +402,7 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
         of_matrix = matrix_of(resolved) * (passing.gathered + passing.gradient)
         source = "weights of this layer and the next, and gradients"
         terms.append(term("gathered", max(of_layers, of_matrix), False, source))
-    elif shards > 1 and not zero_1_2:
+    elif shards > 1 and not shards_by_deepspeed(resolved):
         whole = held * sizes(resolved).gathered + frozen
         unused = spare(resolved, passes, states.gradients * size)
         num_bytes, source = gathered(resolved, stage=whole, spare=unused)
@@ -547,15 +546,12 @@ def needed_by_phase(
     gradients, backward = gib["gradients"], sum(gib.values()) - update
     own = math.ceil(share.trained / resolved.layout.tensor)
     sent = sending(resolved, own, -(-own // resolved.layout.shard))
-    passes, gradients_to_come = (
-        in_passes(resolved, share),
-        0.0 if gradients_stay(resolved) else gradients,
-    )
+    passes = in_passes(resolved, share)
+    to_come = 0.0 if gradients_stay(resolved) else gradients
     to_send = sent.copies + (0.0 if resolved.strategy is Strategy.ZERO3 else sent.bucket)
-    room = room_of_gradients(resolved, GIB * gradients_to_come, sent, passes.logits, 0.0)
-    at_end = shards_by_deepspeed(resolved)
-    taken_over = passes.total - passes.less(room, at_end=at_end).total
-    forward = backward - gradients_to_come - factor * (to_send - taken_over) / GIB
+    room = room_of_gradients(resolved, to_come * GIB, sent, passes.logits, 0.0)
+    taken_over = passes.total - passes.less(room, at_end=shards_by_deepspeed(resolved)).total
+    forward = backward - to_come - factor * (to_send - taken_over) / GIB
     copied = numbers_copied_in_step(resolved.spec) * BYTES_PER_WEIGHT[resolved.spec.precision]
     copied = 0 if on_host(resolved) else copied
     shards = resolved.layout.tensor * resolved.layout.shard

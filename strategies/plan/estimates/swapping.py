@@ -6,7 +6,7 @@ Source: ZeRO-Infinity (arXiv:2104.07857), sections 5.2 and 6; the buffers are th
 
 from collections.abc import Iterator
 
-from strategies.plan.catalog import computes_with_half
+from strategies.plan.catalog import computes_in_half
 from strategies.plan.shapes import matrices, vocabulary_size
 from strategies.plan.spec import Offload, TrainSpec
 
@@ -53,7 +53,7 @@ def buffer_bytes(spec: TrainSpec, shards: int) -> int:
     if asked.offload_parameters is Offload.NVME:
         # And a buffer to write a row's weights from, which DeepSpeed sizes for the whole weights.
         numbers = gathered_buffers(spec) * largest_part(spec, shards) + row * shards
-        num_bytes += numbers * (HALF_BYTES if computes_with_half(spec) else FLOAT32_BYTES)
+        num_bytes += numbers * (HALF_BYTES if computes_in_half(spec) else FLOAT32_BYTES)
     return num_bytes
 
 

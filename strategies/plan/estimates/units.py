@@ -14,7 +14,7 @@ from strategies.plan.catalog import (
     TECHNIQUES,
     ZERO,
     bytes_per_frozen,
-    computes_with_half,
+    computes_in_half,
     gathers_in_half,
     keeps_on_host,
     reduces_each,
@@ -82,7 +82,7 @@ def shards_by_deepspeed(resolved: ResolvedSpec) -> bool:
 def half_beside(resolved: ResolvedSpec) -> bool:
     """Return True if DeepSpeed keeps the 16-bit weights that a model computes with beside the
     float32 ones that it updates."""
-    return shards_by_deepspeed(resolved) and computes_with_half(resolved.spec)
+    return shards_by_deepspeed(resolved) and computes_in_half(resolved.spec)
 
 
 def sizes(resolved: ResolvedSpec) -> Sizes:

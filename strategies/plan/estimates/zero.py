@@ -7,7 +7,7 @@ tests/strategies/plan/estimates/test_weighed.py.
 
 from typing import NamedTuple
 
-from strategies.plan.catalog import computes_with_half
+from strategies.plan.catalog import computes_in_half
 from strategies.plan.estimates.units import half_beside, shards_by_deepspeed
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.rules.zero import STAGES
@@ -42,7 +42,7 @@ def sending(resolved: ResolvedSpec, held: int, part: int) -> Sending:
         copies = {1: 0.0, 2: 1.0, 3: 1 + 1 / resolved.layout.shard}[stage] * bucket
     else:
         copies = max(bucket if stage == 2 else 0.0, copies_of_matrix(resolved) * matrix)
-    if stage < 3 and not half and resolved.spec.parallelism.offload_optimizer is not Offload.NONE:
+    if stage < 3 and not half and offloads_optimizer(resolved.spec):
         copies += min(held, matrix)
     if stage == 2 and not half and updates_here(resolved):
         copies = max(copies, part - bucket)
@@ -68,8 +68,8 @@ def bucket_of(spec: TrainSpec, strategy: Strategy) -> int:
     A bucket takes the largest before stage 3 if they are brought to the host: in none, it would be
     copied twice more; and one of 16 bits has 32 in the bucket only.
     """
-    offloads = spec.parallelism.offload_optimizer is not Offload.NONE
-    if strategy is Strategy.ZERO3 or not offloads or spec.model.name.reads_images:
+    is_image = spec.model.name.reads_images
+    if strategy is Strategy.ZERO3 or is_image or not offloads_optimizer(spec):
         return BUCKET
     return max(BUCKET, largest_matrix(spec.model, vocabulary=vocabulary_size(spec.data)))
 
@@ -77,8 +77,7 @@ def bucket_of(spec: TrainSpec, strategy: Strategy) -> int:
 def adds_up_on_host(spec: TrainSpec, strategy: Strategy) -> bool:
     """Return True if stage 2 brings gradients of 16-bit weights to the host one by one, instead of
     adding them up on the device."""
-    offloads = spec.parallelism.offload_optimizer is not Offload.NONE
-    return strategy is Strategy.ZERO2 and offloads and computes_with_half(spec)
+    return strategy is Strategy.ZERO2 and offloads_optimizer(spec) and computes_in_half(spec)
 
 
 def sends_head_at_once(resolved: ResolvedSpec) -> bool:
@@ -97,7 +96,7 @@ def gradients_kept(resolved: ResolvedSpec, held: int, part: int) -> int:
     """
     stage, half = STAGES[resolved.strategy], half_beside(resolved)
     kept = held if stage == 1 else 0
-    if resolved.spec.parallelism.offload_optimizer is Offload.NONE:
+    if not offloads_optimizer(resolved.spec):
         return kept + part
     buffer = min(held, matrix_of(resolved)) if stage < 3 else 0
     kept += buffer + (part if stage == 1 and half else 0)
@@ -111,6 +110,11 @@ def weights_computed_with(resolved: ResolvedSpec, held: int, part: int) -> int:
     if resolved.strategy is not Strategy.ZERO3:
         return held
     return part if stays(resolved, resolved.spec.parallelism.offload_parameters) else 0
+
+
+def offloads_optimizer(spec: TrainSpec) -> bool:
+    """Return True if the optimizer's state is on the host or in files."""
+    return spec.parallelism.offload_optimizer is not Offload.NONE
 
 
 def updates_here(resolved: ResolvedSpec) -> bool:

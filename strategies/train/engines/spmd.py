@@ -8,14 +8,13 @@ from torch import Tensor
 
 from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
-from strategies.train.engine import Batch, sum_of
+from strategies.train.engine import Batch, measure_of, sum_of
 from strategies.train.engines.torch_engine import TorchEngine
 from strategies.train.gradients import weights_of
 from strategies.train.init import Source, design_model
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
-from strategies.train.models.transformer import Transformer
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
 from strategies.train.parallel.parallelize import ParallelModel, parallelize
@@ -53,11 +52,7 @@ class SpmdEngine(TorchEngine):
         """Return a measure of this rank's tokens of a micro-batch."""
         if self.spread.positions is not None:
             batch = batch.at(self.spread.positions)
-        module = self.spread.data_parallel.module
-        if measure is token_loss_sum and isinstance(self.model, Transformer):
-            loss: Tensor = module(batch.inputs_BT, batch.documents_BT, batch.labels_BT)
-            return loss
-        return measure(module(batch.inputs_BT, batch.documents_BT), batch.labels_BT)
+        return measure_of(self.spread.data_parallel.module, self.model, batch, measure)
 
     @torch.no_grad()
     def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:

@@ -23,21 +23,22 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from strategies.plan.catalog import computes_with_half
+from strategies.plan.catalog import computes_in_half
 from strategies.plan.estimates import swapping
 from strategies.plan.estimates.zero import BUCKET, adds_up_on_host, bucket_of
 from strategies.plan.planner import Plan
+from strategies.plan.rules.zero import STAGES
 from strategies.plan.run_directory import NotEquipped
-from strategies.plan.spec import Offload, Strategy, TrainSpec
+from strategies.plan.spec import Offload, TrainSpec
 from strategies.train.checkpoints.fragment import Fragment
-from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
+from strategies.train.engine import Batch, HeldBytes, State, copy_state, measure_of, sum_of
 from strategies.train.engines import async_io
 from strategies.train.gradients import clip_factor, norm_of, num_bytes, scale_down
-from strategies.train.init import Source, design_model, give_first_weights
+from strategies.train.init import Source, design_model, give_first_weights, region_at
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
-from strategies.train.models.transformer import Head, Transformer
+from strategies.train.models.transformer import Head
 from strategies.train.optimizers.optimizer import build_optimizer, set_learning_rate
 from strategies.train.parallel.compiling import compile_layers
 from strategies.train.parallel.recompute import forget_activations
@@ -91,7 +92,6 @@ CPU_Accelerator.is_fp16_supported = lambda _: True
 # DeepSpeed calls collectives by names that torch is about to drop.
 warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
 
-STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
 HALF_SETTINGS = {torch.bfloat16: "bf16", torch.float16: "fp16"}  # DeepSpeed's names
 NORM_ROW = 1024  # numbers whose squares are added up in float32; the sums then in float64
 
@@ -181,8 +181,7 @@ class ZeroEngine:
         for name, part in self.state()["model"].items():
             assert isinstance(part, Fragment)
             for box, numbers in part.parts():
-                ends = zip(box.offsets, box.sizes, strict=True)
-                region = tuple(slice(start, start + length) for start, length in ends)
+                region = region_at(*box)
                 numbers.copy_(source.read(name, part.shape, region, device=self.mesh.device))
 
     def add_up_in_float32(self, plan: Plan) -> None:
@@ -339,10 +338,7 @@ class ZeroEngine:
 
     def measured(self, batch: Batch, measure: Measure) -> Tensor:
         """Return a measure of a micro-batch."""
-        if measure is token_loss_sum and isinstance(self.deepspeed.module, Transformer):
-            loss: Tensor = self.deepspeed(batch.inputs_BT, batch.documents_BT, batch.labels_BT)
-            return loss
-        return measure(self.deepspeed(batch.inputs_BT, batch.documents_BT), batch.labels_BT)
+        return measure_of(self.deepspeed, self.deepspeed.module, batch, measure)
 
     def held(self) -> HeldBytes:
         rows = self.rows()
@@ -485,7 +481,7 @@ def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> d
 def half_of(spec: TrainSpec) -> torch.dtype | None:
     """Return the 16-bit type of the weights that a model computes with; None if they have the type
     of the update."""
-    return feature_dtype_of(spec.precision) if computes_with_half(spec) else None
+    return feature_dtype_of(spec.precision) if computes_in_half(spec) else None
 
 
 class Splitter:
