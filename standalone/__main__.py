@@ -1,14 +1,37 @@
-"""`python -m standalone --data DIR`: `trainyard up` without the client's command line."""
+"""`python -m standalone [--data DIR] [--port PORT]`: the program of `trainyard up`.
 
-import typer
+It imports nothing of a command line's: what it imports, all processes of the platform have.
+"""
 
-from standalone.commands import up
+import argparse
+import sys
+from pathlib import Path
+
+from core.process.garbage import uncollected
+from standalone.data_directory import AlreadyRunning, DataDirectory
+from standalone.valkey import SocketPathTooLong
 
 
-def main() -> None:
-    """Run it with this process's arguments."""
-    typer.run(up)
+def main() -> int:
+    """Run it with this process's arguments; returns the exit code if it does not start."""
+    parser = argparse.ArgumentParser(prog="trainyard up", description=__doc__)
+    parser.add_argument("--data", type=Path, default=DataDirectory.default().path, metavar="DIR")
+    parser.add_argument("--port", type=int)
+    asked = parser.parse_args()
+    with uncollected():
+        from core.database.schema import UnknownRevision
+        from standalone.processes import StartFailed
+        from standalone.up import run
+
+    try:
+        run(DataDirectory(asked.data.absolute()), asked.port)
+    except AlreadyRunning as error:
+        sys.stderr.write(f"{error}\n")
+        return 3
+    except (StartFailed, SocketPathTooLong, UnknownRevision) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,16 +6,13 @@ Each command imports what it runs when it runs.
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
 from core.base.errors import NotFound
-from core.database.schema import UnknownRevision
-from core.process.garbage import uncollected
-from standalone.data_directory import AlreadyRunning, DataDirectory
-from standalone.processes import StartFailed
-from standalone.valkey import SocketPathTooLong
+from standalone.data_directory import DataDirectory
+from standalone.program import command
 
 Data = Annotated[
     Path | None,
@@ -34,17 +31,8 @@ Port = Annotated[
 
 def up(data: Data = None, port: Port = None) -> None:
     """Start the whole platform on this machine and leave it running until Ctrl-C."""
-    with uncollected():
-        from standalone.up import run
-
-    try:
-        run(_directory(data), port, typer.echo)
-    except AlreadyRunning as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(3) from error
-    except (StartFailed, SocketPathTooLong, UnknownRevision) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from error
+    options = ["--data", str(_directory(data).path), *(["--port", str(port)] if port else [])]
+    _become([sys.executable, "-P", "-m", "standalone", *options])
 
 
 def demo(data: Data = None) -> None:
@@ -87,12 +75,12 @@ def login_link(
 
 def api() -> None:
     """Serve the HTTP API (production; settings from TRAINYARD_* variables)."""
-    _become("api.main")
+    _become(command("api"))
 
 
 def scheduler() -> None:
     """Run a scheduler (production; settings from TRAINYARD_* variables)."""
-    _become("scheduler.main")
+    _become(command("scheduler"))
 
 
 def worker() -> None:
@@ -100,7 +88,7 @@ def worker() -> None:
 
     The first time, TRAINYARD_ENROL_TOKEN holds the single-use token of `trainyard admin enrol`.
     """
-    _become("worker.main")
+    _become(command("worker"))
 
 
 def preflight(
@@ -169,5 +157,5 @@ def _note(sentence: str) -> None:
     typer.echo(sentence, err=True)
 
 
-def _become(module: str) -> None:
-    os.execv(sys.executable, [sys.executable, "-P", "-m", module])
+def _become(program: list[str]) -> NoReturn:
+    os.execv(program[0], program)

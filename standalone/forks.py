@@ -1,4 +1,4 @@
-"""Processes that are forked from this one instead of started anew: what is imported is shared.
+"""Child processes by their number, and forks: what a fork's parent has imported is shared with it.
 
 A fork is ready at once and costs only the memory that it changes. It must find nothing of its
 parent's work: fork before any thread, with no connection to a database open (SQLite's may not be
@@ -22,33 +22,12 @@ WAIT_EVERY_S = 0.01
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Fork:
-    """A process that runs `work`; to whoever started it like a subprocess.Popen."""
+class ChildProcess:
+    """A child of this process, known by its number; to its parent like a subprocess.Popen."""
 
-    def __init__(
-        self,
-        name: str,
-        work: Callable[[], object],
-        environment: Mapping[str, str],
-        log: int,
-        inherited: Sequence[int],
-    ) -> None:
-        """Fork; the new process is called `name` (the first 15 bytes of it), and its output goes to
-        the descriptor `log`."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        parent = os.getpid()
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
         self.returncode: int | None = None
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until each has its own handlers
-        self.pid = os.fork()
-        if self.pid == 0:
-            with contextlib.suppress(OSError):
-                Path("/proc/self/comm").write_text(name)
-            _leave(parent, log, inherited)
-            os.environ.update(environment)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-            _end_with(work)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
     def poll(self) -> int | None:
         """Return its exit code, minus the signal's number if one killed it; None while it runs."""
@@ -78,6 +57,35 @@ class Fork:
     def _send(self, number: signal.Signals) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+class Fork(ChildProcess):
+    """A process that runs `work`."""
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], object],
+        environment: Mapping[str, str],
+        log: int,
+        inherited: Sequence[int],
+    ) -> None:
+        """Fork; the new process is called `name` (the first 15 bytes of it), and its output goes to
+        the descriptor `log`."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until each has its own handlers
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(OSError):
+                Path("/proc/self/comm").write_text(name)
+            _leave(parent, log, inherited)
+            os.environ.update(environment)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+            _end_with(work)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        super().__init__(pid)
 
 
 def _leave(parent: int, log: int, inherited: Sequence[int]) -> None:

@@ -1,9 +1,8 @@
-"""The processes of a standalone platform, started in order, kept running, stopped in order."""
+"""The processes of a standalone platform, started in order, stopped in order."""
 
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +16,11 @@ import httpx2
 from standalone import valkey
 from standalone.children import Child
 from standalone.data_directory import DataDirectory
+from standalone.program import command
 
 FIRST_PORT, PORTS_TRIED = 8471, 50
 BACKLOG = 2048
-READY_DEADLINE_S = 60.0
-LOOK_EVERY_S = 0.05
+READY_DEADLINE_S, LOOK_EVERY_S = 60.0, 0.05
 ON_CPU = {
     # A worker that finds no GPU offers its CPU slots, which such a torch can use.
     "CUDA_VISIBLE_DEVICES": "",
@@ -63,15 +62,6 @@ class Processes:
             child.start()
         self._wait_for_api()
 
-    def keep_running(self, stop: threading.Event, say: Callable[[str], None]) -> None:
-        """Start again what fails, with growing pauses, until `stop` is set.
-
-        Call it from the thread that called `start`: a child dies with the thread that started it.
-        """
-        while not stop.wait(LOOK_EVERY_S):
-            for child in self.all:
-                child.revive(time.monotonic(), say)
-
     def stop(self) -> None:
         """Stop the running processes, the last started first."""
         for child in reversed(self.all):
@@ -87,7 +77,7 @@ class Processes:
                     )
             if answers(self.url):
                 return
-            time.sleep(0.05)
+            time.sleep(LOOK_EVERY_S)
         raise StartFailed(
             f"The API did not answer within {READY_DEADLINE_S:.0f} s. The end of {self.api.log}:\n"
             f"{self.api.last_lines()}"
@@ -97,7 +87,8 @@ class Processes:
 def describe(data: DataDirectory, listener: socket.socket, *, forked: bool = False) -> Processes:
     """The processes of the platform in `data`, none of them started; the API serves `listener`.
 
-    With `forked` they are forks of the caller's process, else programs of their own.
+    With `forked` they are imported here and begin as forks of the caller's process, else as
+    programs of their own.
     """
     host, port = listener.getsockname()
     url = f"http://{host}:{port}"
@@ -108,8 +99,9 @@ def describe(data: DataDirectory, listener: socket.socket, *, forked: bool = Fal
     }
 
     def child(name: str, environment: dict[str, str], inherited: Sequence[int] = ()) -> Child:
-        command = _imported(name) if forked else _program(name)
-        return Child(name, command, environment, data.logs / f"{name}.log", inherited)
+        imported = _imported(name) if forked else None
+        log = data.logs / f"{name}.log"
+        return Child(name, command(name), environment, log, inherited, imported=imported)
 
     return Processes(
         valkey=Child("valkey", valkey.command(data.path), {}, data.logs / "valkey.log"),
@@ -194,8 +186,3 @@ def _imported(name: str) -> Callable[[], object]:
     """Import a process's modules, which its fork then has; return its main function."""
     main = import_module(f"{name}.main").main
     return partial(main, []) if name == "worker" else main
-
-
-def _program(name: str) -> list[str]:
-    # -P: what lies in the folder where `up` was typed must not shadow a module.
-    return [sys.executable, "-P", "-m", f"{name}.main"]

@@ -2,11 +2,10 @@
 
 import os
 import threading
-import time
-from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 from sqlalchemy import select
 
@@ -15,14 +14,9 @@ from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.database.schema import is_newest, upgrade
-from core.jobs.attempts import ask_to_stop
 from core.process.garbage import uncollected
-from core.states import LIVE_JOB, JobState, Outcome
-from core.tables.jobs import Job
 from core.tables.kinds import LinkKind
 from core.tables.nodes import Node
-from core.wire.doorbell import Doorbell
-from standalone import valkey
 from standalone.data_directory import DataDirectory
 from standalone.forks import Fork
 from standalone.processes import (
@@ -34,19 +28,15 @@ from standalone.processes import (
     listen,
     torch_lacks_cuda,
 )
+from standalone.saving import ACTOR, LOCAL_NODE
+from standalone.supervisor import become_supervisor, say
 from strategies.plan.durable_files import PRIVATE, write_atomically
-from strategies.plan.words import counted
 
-LOCAL_NODE = "this-machine"
 NVIDIA = Path("/dev/nvidiactl")
-SAVE_DEADLINE_S = 90.0  # for the jobs to save and stop after Ctrl-C
-ACTOR = "trainyard up"
-
-Say = Callable[[str], None]
 
 
-def run(data: DataDirectory, port: int | None, say: Say) -> None:
-    """Start, keep running, and on SIGINT or SIGTERM save and requeue all jobs, then stop.
+def run(data: DataDirectory, port: int | None) -> NoReturn:
+    """Start all and become their supervisor, which on SIGINT or SIGTERM saves all jobs and stops.
 
     Raises AlreadyRunning, StartFailed or UnknownRevision.
     """
@@ -68,15 +58,11 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
         write_atomically(data.address, processes.url.encode(), mode=PRIVATE)
         if port is None and listener.getsockname()[1] != FIRST_PORT:
             say(f"Port {FIRST_PORT} is in use; using {listener.getsockname()[1]}.")
-        _greet(data, processes, say)
-        processes.keep_running(stop, say)
-        _save_jobs(data, processes, say)
+        _greet(data, processes)
+        become_supervisor(data, processes.all, lock, stopped=stop.is_set())
     finally:
         data.address.unlink(missing_ok=True)
         processes.stop()
-        listener.close()
-        assert lock >= 0  # held until here
-    say("Stopped. The next `trainyard up` continues where this one ended.")
 
 
 def _opened(data: DataDirectory) -> "closing[Database]":
@@ -107,7 +93,7 @@ def _upgrade_log(data: DataDirectory) -> Path:
     return data.logs / "upgrade.log"
 
 
-def _greet(data: DataDirectory, processes: Processes, say: Say) -> None:
+def _greet(data: DataDirectory, processes: Processes) -> None:
     say(f"Trainyard is up at {processes.url}")
     say(f"Data and logs are in {data.path}")
     if data.first_start.exists():
@@ -148,42 +134,3 @@ def _enrolment(data: DataDirectory) -> str:
             node_name=LOCAL_NODE,
         )
         return secret
-
-
-def _save_jobs(data: DataDirectory, processes: Processes, say: Say) -> None:
-    """Ask every running job for a checkpoint, wait until all have stopped and are queued again."""
-    processes.scheduler.stop()  # or it would start them again
-    with _opened(data) as database:
-        _save(database, data, say)
-
-
-def _save(database: Database, data: DataDirectory, say: Say) -> None:
-    bell = Doorbell(valkey.url(data.path))
-    with database.write() as session:
-        live = session.scalars(select(Job).where(Job.state.in_(LIVE_JOB))).all()
-        for job in live:
-            if job.state is not JobState.STOPPING:
-                ask_to_stop(
-                    session,
-                    job,
-                    Outcome.PREEMPTED,
-                    now=utc_now(),
-                    message="The platform is being stopped: saving a checkpoint.",
-                    actor=ACTOR,
-                )
-    if not live:
-        return
-    say(f"Saving {counted(len(live), 'running job')} ...")
-    bell.ring_node(LOCAL_NODE)
-    deadline = time.monotonic() + SAVE_DEADLINE_S
-    while time.monotonic() < deadline:
-        with database.read() as session:
-            left = session.scalars(select(Job.name).where(Job.state.in_(LIVE_JOB))).all()
-        if not left:
-            say("All running jobs were saved and queued again.")
-            return
-        time.sleep(0.1)
-    say(
-        f"These jobs were not saved within {SAVE_DEADLINE_S:.0f} s and keep running: "
-        f"{', '.join(left)}."
-    )

@@ -187,10 +187,11 @@ class Running:
 
 
 def is_named(child: psutil.Process, name: str) -> bool:
-    """Whether a child of `up` is its valkey, api, scheduler or worker."""
+    """Whether a child of `up` is its valkey, api, scheduler or worker: a fork, or started again."""
     if name == "valkey":
         return any("valkey.sock" in part for part in child.cmdline())
-    return child.name() == f"ty-{name}" and child.status() != psutil.STATUS_ZOMBIE
+    runs = child.name() == f"ty-{name}" or child.cmdline()[-2:] == ["standalone.program", name]
+    return runs and child.status() != psutil.STATUS_ZOMBIE
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Calendar feeds: their rows and their content."""
+"""Calendar feeds: secret addresses from which calendar programs read leases."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from icalendar import Calendar, Event
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
@@ -15,20 +15,20 @@ from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, NotFound
 from core.base.ids import IdKind, new_id
 from core.base.secret_text import digest
-from core.policy.grid import usable_end
-from core.policy.words import gpus_text, lease_text
-from core.states import LeaseState
-from core.tables.kinds import LeaseKind, OccupancyKind
-from core.tables.leases import CalendarFeed, Lease, Occupancy
+from core.tables.leases import CalendarFeed
 from core.tables.nodes import Node
 from core.tables.people import User
 
-LOOK_BACK = timedelta(days=60)
+if TYPE_CHECKING:
+    from icalendar import Calendar
+
 MAX_FEEDS = 20  # of one person
 
 
-def read_feed(session: Session, token: str) -> tuple[CalendarFeed, Calendar]:
+def read_feed(session: Session, token: str) -> "tuple[CalendarFeed, Calendar]":
     """Return the feed with this secret, and its content. Raises NotFound."""
+    from api.leases.calendar_files import calendar_of_feed
+
     feed = session.scalars(
         select(CalendarFeed).where(
             CalendarFeed.sha256 == digest(token), CalendarFeed.revoked_at.is_(None)
@@ -37,7 +37,7 @@ def read_feed(session: Session, token: str) -> tuple[CalendarFeed, Calendar]:
     owner = session.get(User, feed.user_id) if feed else None
     if feed is None or owner is None or owner.disabled:
         raise NotFound("This calendar does not exist; it may have been revoked.")
-    return feed, _calendar(session, feed)
+    return feed, calendar_of_feed(session, feed)
 
 
 def note_use(session: Session, _: Bells, feed_id: str, *, now: datetime) -> None:
@@ -102,77 +102,3 @@ def _view(session: Session, feed: CalendarFeed) -> FeedView:
         last_used_at=feed.last_used_at,
         revoked_at=feed.revoked_at,
     )
-
-
-def _calendar(session: Session, feed: CalendarFeed) -> Calendar:
-    calendar = Calendar()
-    calendar.add("prodid", "-//Trainyard//leases//EN")
-    calendar.add("version", "2.0")
-    calendar.add("method", "PUBLISH")
-    since = utc_now() - LOOK_BACK
-    query = select(Lease, Node.name).join(Node, Node.id == Lease.node_id)
-    query = query.where(Lease.hold_end > since, Lease.kind == LeaseKind.BOOKED)
-    if feed.node_id is None:
-        calendar.add("x-wr-calname", "Trainyard: my leases")
-        query = query.where(Lease.user_id == feed.user_id)
-    else:
-        name = session.get_one(Node, feed.node_id).name
-        calendar.add("x-wr-calname", f"Trainyard: {name}")
-        query = query.where(Lease.node_id == feed.node_id)
-        for row in session.scalars(
-            select(Occupancy).where(
-                Occupancy.node_id == feed.node_id,
-                Occupancy.kind == OccupancyKind.MAINTENANCE,
-                Occupancy.live,
-                Occupancy.hold_end > since,
-            )
-        ):
-            calendar.add_component(_maintenance_event(row, name))
-    for lease, node_name in session.execute(query.order_by(Lease.hold_start, Lease.id)):
-        calendar.add_component(_event(lease, node_name, own=feed.node_id is None))
-    return calendar
-
-
-def calendar_of(session: Session, lease: Lease) -> Calendar:
-    """Return a calendar with one lease, as its owner sees it."""
-    calendar = Calendar()
-    calendar.add("prodid", "-//Trainyard//leases//EN")
-    calendar.add("version", "2.0")
-    name = session.get_one(Node, lease.node_id).name
-    calendar.add_component(_event(lease, name, own=True))
-    return calendar
-
-
-def _event(lease: Lease, node_name: str, *, own: bool) -> Event:
-    event = Event()
-    event.add("uid", f"{lease.id}@trainyard")
-    event.add("sequence", lease.generation)
-    event.add("dtstamp", lease.cancelled_at or lease.created_at)
-    event.add("dtstart", lease.hold_start)
-    event.add("dtend", usable_end(lease.hold_end, lease.grace_s))
-    is_cancelled = lease.state is LeaseState.CANCELLED
-    event.add("status", "CANCELLED" if is_cancelled else "CONFIRMED")
-    event.add("summary", _summary(lease, node_name, own=own))
-    event.add("location", node_name)
-    if own:
-        event.add("description", f"{lease.id}: {lease.reason}")
-    return event
-
-
-def _summary(lease: Lease, node_name: str, *, own: bool) -> str:
-    size = lease.num_slots
-    if own:
-        return f"L{lease_text(size)[1:]} on {node_name}"
-    return f"{node_name} is leased" if size is None else f"{gpus_text(size)} of {node_name} leased"
-
-
-def _maintenance_event(row: Occupancy, node_name: str) -> Event:
-    event = Event()
-    event.add("uid", f"{row.maintenance_id}-{row.id}@trainyard")
-    event.add("sequence", 0)
-    event.add("dtstamp", row.hold_start)
-    event.add("dtstart", row.hold_start)
-    event.add("dtend", row.hold_end)
-    event.add("status", "CONFIRMED")
-    event.add("summary", f"{node_name}: maintenance")
-    return event

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Query, Response
 
 from api.leases import booking
 from api.leases.availability import availability as availability_of
-from api.leases.calendar_feeds import calendar_of
 from api.leases.clock_times import moment_of
 from api.leases.lease_views import LEASES_WITH_CONTEXT, find_lease, lease_views, show_lease
 from api.leases.openings import Openings
@@ -155,6 +154,8 @@ def get_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Lea
 def download_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Return a lease as iCalendar, in UTC, to add to one's own calendar. It does not follow later
     changes; a calendar feed does."""
+    from api.leases.calendar_files import calendar_of
+
     with process.read() as session:
         calendar = calendar_of(session, find_lease(session, lease_id, person))
     return Response(

@@ -2,15 +2,19 @@
 
 The file holds one key a line. The first one seals, every one opens: a new key is put on top, then
 `python -m api.scripts.reseal_secrets` seals all secrets anew, then the old one may be removed.
+
+Cryptography is imported when it is used: it takes 8 MiB, and many platforms keep no secret.
 """
 
 import os
 import uuid
 from pathlib import Path
-
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from typing import TYPE_CHECKING
 
 from core.base.errors import Unavailable
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
 
 
 class SecretBox:
@@ -25,6 +29,8 @@ class SecretBox:
 
     def open(self, sealed: bytes) -> str:
         """Return the sealed value. Raises Unavailable if no key of the file opens it."""
+        from cryptography.fernet import InvalidToken
+
         try:
             return self._fernet().decrypt(sealed).decode()
         except InvalidToken as error:
@@ -40,6 +46,8 @@ class SecretBox:
         The caller must know that nothing is sealed yet: a new key opens nothing that an earlier
         one has sealed.
         """
+        from cryptography.fernet import Fernet
+
         if self.path.exists():
             return
         aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
@@ -55,7 +63,9 @@ class SecretBox:
         finally:
             aside.unlink()
 
-    def _fernet(self) -> MultiFernet:
+    def _fernet(self) -> "MultiFernet":
+        from cryptography.fernet import Fernet, MultiFernet
+
         try:
             keys = self.path.read_text("ascii").split()
             return MultiFernet([Fernet(key) for key in keys])

@@ -2,6 +2,8 @@
 
 Authorization code flow with PKCE (RFC 7636), OpenID Connect Core 1.0 and Discovery 1.0. The
 provider's metadata and keys are kept for an hour; a token with an unknown key fetches them anew.
+
+Authlib and joserfc are imported with the first trip: with what they need they take 10 MiB.
 """
 
 import base64
@@ -11,24 +13,20 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 import structlog
-from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
-from authlib.oauth2.rfc7636 import create_s256_code_challenge
-from authlib.oidc.core import CodeIDToken
-from authlib.oidc.discovery import get_well_known_url
-from joserfc import jwt
-from joserfc.errors import InvalidKeyIdError, JoseError
-from joserfc.jwk import KeySet, KeySetSerialization
 from pydantic import BaseModel, ValidationError
 
 from api.middleware.headers import is_loopback
 from core.base.clock import utc_now
 from core.base.errors import Unauthenticated, Unavailable
 from core.process.settings import ApiSettings
+
+if TYPE_CHECKING:
+    from joserfc.jwk import KeySet, KeySetSerialization
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 LEEWAY_S = 60  # between the provider's clock and ours
@@ -124,6 +122,9 @@ class Provider:
 
     def address(self, trip: Trip, *, back_to: str) -> str:
         """Return the address to which to send the browser. Raises ProviderAway."""
+        from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
+        from authlib.oauth2.rfc7636 import create_s256_code_challenge
+
         metadata, _ = self._known()
         scope = "openid email profile"
         if self._asks_groups and "groups" in metadata.scopes_supported:
@@ -144,6 +145,10 @@ class Provider:
 
     def claims_of(self, code: str, trip: Trip, *, back_to: str) -> Claims:
         """Redeem a code for claims about the person. Raises NotVouched, ProviderAway."""
+        from authlib.oidc.core import CodeIDToken
+        from joserfc import jwt
+        from joserfc.errors import InvalidKeyIdError, JoseError
+
         metadata, keys = self._known()
         id_token, access_token = self._redeem(metadata, code, trip, back_to)
         try:
@@ -205,7 +210,7 @@ class Provider:
         access_token = document.get("access_token")
         return document["id_token"], access_token if isinstance(access_token, str) else None
 
-    def _known(self, *, anew: bool = False) -> tuple[Metadata, KeySet]:
+    def _known(self, *, anew: bool = False) -> "tuple[Metadata, KeySet]":
         """Return the provider's metadata and keys, fetched if they are not fresh enough."""
         with self._lock:
             now = time.monotonic()
@@ -220,7 +225,11 @@ class Provider:
                 raise
             return self._kept[1:]
 
-    def _discover(self) -> tuple[Metadata, KeySet]:
+    def _discover(self) -> "tuple[Metadata, KeySet]":
+        from authlib.oidc.discovery import get_well_known_url
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
         try:
             found = self._ask("GET", get_well_known_url(self._issuer, external=True))
             metadata = Metadata.model_validate_json(found.content)
@@ -233,7 +242,7 @@ class Provider:
             ):
                 if not is_safe_address(address):
                     raise self._away(f"{address} is not encrypted")
-            published = cast(KeySetSerialization, _document(self._ask("GET", metadata.jwks_uri)))
+            published = cast("KeySetSerialization", _document(self._ask("GET", metadata.jwks_uri)))
             keys = KeySet.import_key_set(published)  # it looks closely
         except (ValidationError, JoseError, ValueError, KeyError) as error:
             raise self._away("its answer is not that of an OpenID provider") from error

@@ -25,7 +25,8 @@ kept = os.open(sys.argv[1] + ".kept", os.O_RDWR | os.O_CREAT)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 def tested(work, stop_s=10.0):
-    child = Child("tested", work, {"OWN": "yes"}, log, inherited=[kept], stop_s=stop_s)
+    program = ["sleep", "99"]
+    child = Child("tested", program, {"OWN": "yes"}, log, [kept], stop_s, imported=work)
     child.start()
     return child
 
@@ -107,16 +108,16 @@ say(child.process.returncode)
     assert run(program, tmp_path / "log") == "-9"
 
 
-def test_a_fork_that_is_killed_is_started_again(tmp_path: Path) -> None:
+def test_a_fork_that_is_killed_is_started_again_as_a_program(tmp_path: Path) -> None:
     program = """
 child = tested(lambda: time.sleep(99))
 first = child.process.pid
 child.process.kill()
 child.process.wait(20)
 child.revive(child.started_at + 1, say)
-say(child.is_running(), child.process.pid != first)
+say(child.is_running(), child.process.pid != first, child.process.args)
 child.stop()
 """
     said = run(program, tmp_path / "log")
     assert "tested ended with code -9; starting it again" in said
-    assert said.endswith("True True")
+    assert said.endswith("True True ['sleep', '99']")
