@@ -73,6 +73,8 @@ class LeadershipClaim:
         """Start of this process's present term; None if it does not lead."""
         self.numbers = CycleNumbers()
         """Durations of this process's cycles and pauses; written with every renewal."""
+        self.writes = 0
+        """Transactions that `write` has committed."""
         self._written: set[Topic] = set()
         self._database = database
         self._ttl_s = ttl_s
@@ -110,6 +112,7 @@ class LeadershipClaim:
         with self._database.write() as session:
             self.require(session)
             yield session
+        self.writes += 1
         self._written |= topics_of(session)
 
     def take_written(self) -> set[Topic]:

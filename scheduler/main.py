@@ -1,4 +1,4 @@
-"""The scheduler process: lead or follow; decide once a second and when the doorbell rings."""
+"""The scheduler process: lead or follow; decide when the doorbell rings, and as time goes by."""
 
 import gc
 import logging
@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from datetime import datetime
 
 import redis
 import structlog
@@ -28,6 +29,7 @@ from scheduler.outbox.sender import NoticeSender
 
 RECONNECT_S = 1.0
 FOLLOWER_PAUSE_S = 1.0  # between two looks at the leader's row
+QUIET_CYCLES = 5  # the longest rest in which nothing is written and nothing rings, in cycles
 
 log = structlog.get_logger()
 
@@ -75,6 +77,8 @@ class BellListener:
     def __init__(self, redis_url: str) -> None:
         self._redis_url = redis_url
         self._woken = threading.Event()
+        self.hears = False
+        """True while it is subscribed: a ring would be heard."""
         self.closed = False
 
     def start(self) -> None:
@@ -88,7 +92,7 @@ class BellListener:
 
     def wait(self, seconds: float) -> None:
         """Wait until the doorbell rings, `seconds` at most."""
-        self._woken.wait(seconds)
+        self._woken.wait(max(0.0, seconds))
         if not self.closed:
             self._woken.clear()
 
@@ -108,6 +112,7 @@ class BellListener:
             try:
                 with client.pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
                     channel.subscribe(SCHEDULER)
+                    self.hears = True
                     self._woken.set()  # a ring may have been missed
                     if is_away:
                         log.info("doorbell_back")
@@ -119,6 +124,7 @@ class BellListener:
                     log.info("doorbell_away", error=str(error))
                 is_away = True
             finally:
+                self.hears = False
                 client.close()
             time.sleep(RECONNECT_S)
 
@@ -128,10 +134,10 @@ def run(scheduler: Scheduler, listener: BellListener, cycle_s: float) -> None:
 
     A pause as long as the cycle, at most `cycle_s`, follows each one even if the doorbell rings.
     """
-    numbers = scheduler.leadership.numbers
+    leadership, numbers = scheduler.leadership, scheduler.leadership.numbers
     ended: float | None = None
     while not listener.closed:
-        begun = time.monotonic()
+        begun, writes = time.monotonic(), leadership.writes
         led = cycle(scheduler)
         took_s = time.monotonic() - begun
         if not led:
@@ -144,7 +150,19 @@ def run(scheduler: Scheduler, listener: BellListener, cycle_s: float) -> None:
         numbers.ended_at = utc_now()
         ended = begun + took_s
         listener.pause(min(took_s, cycle_s))
-        listener.wait(max(0.0, cycle_s - took_s))
+        is_quiet = listener.hears and leadership.writes == writes
+        listener.wait(rest_s(cycle_s, utc_now(), is_quiet=is_quiet) - took_s)
+
+
+def rest_s(cycle_s: float, now: datetime, *, is_quiet: bool) -> float:
+    """Return the longest time, in seconds, from one cycle to the next.
+
+    `is_quiet`: the last one wrote nothing, and a ring would be heard. Then only time brings news,
+    and nearly all of that at whole minutes, when leases and windows begin and end.
+    """
+    if not is_quiet:
+        return cycle_s
+    return min(QUIET_CYCLES * cycle_s, 60 - now.timestamp() % 60)
 
 
 def cycle(scheduler: Scheduler) -> bool:

@@ -62,7 +62,7 @@ from worker.scripts.script_launch import ScriptLauncher
 from worker.scripts.script_run import masks_of
 from worker.workbench.launch import HeldLauncher, WorkbenchLauncher
 
-LOOK_EVERY_S = 0.2  # between two checks of deadlines and result.json; a child's end wakes at once
+LOOK_EVERY_S = 0.5  # between two checks of deadlines and result.json; a child's end wakes at once
 FAIL_GRACE_S = 5.0  # for the other ranks to report what they saw, after the first has failed
 EXIT_GRACE_S = 20.0  # for all ranks to exit once all is written; a teardown may hang (torch bug)
 REPORT_GRACE_S = 5.0  # for torchrun to print its table once its ranks are gone

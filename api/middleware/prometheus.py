@@ -38,7 +38,7 @@ router = APIRouter(tags=["for machines"], dependencies=[Public])
 
 VERSION = version("trainyard-platform")
 STATEMENT_S = 10.0  # of those that count
-LAG_EVERY_S = 0.25
+LAG_EVERY_S = 1.0
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 

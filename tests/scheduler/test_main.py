@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
@@ -19,12 +20,14 @@ from sqlalchemy import select, update
 
 from core.base.clock import utc_now
 from core.database.database import Database
+from core.process.cycle_numbers import CycleNumbers
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.nodes import Node
 from core.tables.processes import Leadership as Row
 from core.wire.doorbell import SCHEDULER
-from scheduler.main import BellListener
+from scheduler.cycle import Scheduler
+from scheduler.main import BellListener, rest_s, run
 from tests.forked import Forked, origin
 from tests.scheduler.world import CPU2, CPU8, World
 
@@ -121,6 +124,44 @@ def test_a_ring_wakes_it_long_before_its_cycle(
         wait_for(lambda: state_of(migrated_database, second) is JobState.STARTING, "the second job")
         client.close()
         assert process.child.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("second", "is_quiet", "rest"),
+    [(20, False, 1.0), (20, True, 5.0), (54.5, True, 5.0), (57.5, True, 2.5), (59.75, True, 0.25)],
+)
+def test_it_rests_longer_when_nothing_happens_but_never_over_a_whole_minute(
+    second: float, is_quiet: bool, rest: float
+) -> None:
+    now = datetime(2026, 11, 29, 9, 59, tzinfo=UTC) + timedelta(seconds=second)
+    assert rest_s(1.0, now, is_quiet=is_quiet) == pytest.approx(rest)
+
+
+@pytest.mark.parametrize(("hears", "rests"), [(True, [1.0, 1.0, 5.0, 5.0]), (False, [1.0] * 4)])
+def test_a_cycle_that_writes_nothing_is_followed_by_a_longer_rest(
+    hears: bool, rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leadership = SimpleNamespace(numbers=CycleNumbers(), writes=0)
+    rested: list[float] = []
+
+    class Listener(BellListener):
+        def wait(self, seconds: float) -> None:
+            rested.append(round(seconds, 1))
+            self.closed = len(rested) == len(rests)
+
+        def pause(self, seconds: float) -> None:
+            assert seconds < 0.1
+
+    def cycle(_: Scheduler) -> bool:
+        leadership.writes += len(rested) < 2
+        return True
+
+    monkeypatch.setattr("scheduler.main.cycle", cycle)
+    monkeypatch.setattr("scheduler.main.utc_now", lambda: datetime(2026, 11, 29, 9, 59, tzinfo=UTC))
+    listener = Listener(NO_REDIS)
+    listener.hears = hears
+    run(SimpleNamespace(leadership=leadership), listener, 1.0)  # type: ignore[arg-type]
+    assert rested == rests
 
 
 def test_a_killed_scheduler_is_followed_by_the_next(migrated_database: Database) -> None:
