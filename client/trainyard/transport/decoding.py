@@ -5,14 +5,16 @@ Fields that a newer server adds are kept in `raw` only.
 
 import functools
 import types
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import datetime
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from trainyard.errors import UnexpectedAnswer
 
 Json = Mapping[str, Any]
+Reader = Callable[[Any], Any]
+"""Function that returns a value of the document as the field's type, or raises UnexpectedAnswer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,61 +31,88 @@ def decode(kind: type[AnyView], document: object) -> AnyView:
     """Decode `document` as `kind`. Raises UnexpectedAnswer if it does not fit."""
     if not isinstance(document, Mapping):
         raise UnexpectedAnswer(f"expected a {kind.__name__}, got {type(document).__name__}")
-    values: dict[str, Any] = {"raw": document}
-    for name, (hint, required) in _shape(kind).items():  # type: ignore[arg-type]  # mypy looks at the instance's hash
+    # Not by its constructor: a frozen class sets each field by a call, half of the time.
+    view = object.__new__(kind)
+    values = view.__dict__
+    values["raw"] = document
+    for name, read, default in _fields_of(kind):  # type: ignore[arg-type]  # mypy looks at the instance's hash
         if name in document:
-            values[name] = _value(hint, document[name], f"{kind.__name__}.{name}")
-        elif required:
+            values[name] = read(document[name])
+        elif default is not None:
+            values[name] = default()
+        else:
             raise UnexpectedAnswer(
                 f"the server's {kind.__name__} has no {name!r}; does its version differ from this "
                 "client's? `trainyard doctor` says how to get the matching client"
             )
-    return kind(**values)
+    return view
+
+
+class _FieldOf(NamedTuple):
+    name: str
+    read: Reader
+    default: Callable[[], Any] | None
+    """Function that returns the value of a field that is missing; None: it is required."""
 
 
 @functools.cache
-def _shape(kind: Any) -> dict[str, tuple[Any, bool]]:
+def _fields_of(kind: type[View]) -> tuple[_FieldOf, ...]:
     hints = get_type_hints(kind)
-    return {
-        item.name: (
-            hints[item.name],
-            item.default is MISSING and item.default_factory is MISSING,
+    return tuple(
+        _FieldOf(
+            one.name, _reader(hints[one.name], f"{kind.__name__}.{one.name}"), _default_of(one)
         )
-        for item in fields(kind)
-        if item.name != "raw"
-    }
+        for one in fields(kind)
+        if one.name != "raw"
+    )
 
 
-def _value(hint: Any, value: Any, where: str) -> Any:
+def _default_of(one: Field[Any]) -> Callable[[], Any] | None:
+    if one.default_factory is not MISSING:
+        return one.default_factory
+    return None if one.default is MISSING else lambda: one.default
+
+
+def _reader(hint: Any, where: str) -> Reader:
+    """Return the reader of a field's type; `where` names the field in errors."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        if value is None and type(None) in get_args(hint):
-            return None
-        kinds = [arg for arg in get_args(hint) if arg is not type(None)]
-        if len(kinds) > 1:  # alternatives are scalars
-            return _expect(tuple(kinds), value, where)
-        [hint] = kinds
-        origin = get_origin(hint)
+        kinds = [arg for arg in get_args(hint) if arg is not types.NoneType]
+        # Alternatives are scalars.
+        read = _scalar(tuple(kinds), where) if len(kinds) > 1 else _reader(kinds[0], where)
+        if types.NoneType not in get_args(hint):
+            return read
+        return lambda value: None if value is None else read(value)
     if origin is tuple:
-        item = get_args(hint)[0]
-        return tuple(_value(item, one, where) for one in _expect(list, value, where))
+        read_item, read_list = _reader(get_args(hint)[0], where), _scalar((list,), where)
+        return lambda value: tuple(map(read_item, read_list(value)))
     if origin is dict or hint is Any:
-        return value
+        return lambda value: value
     if hint is datetime:
-        try:
-            return datetime.fromisoformat(_expect(str, value, where))
-        except ValueError as error:
-            raise UnexpectedAnswer(f"{where} is not a valid time: {value!r}") from error
+        return functools.partial(_moment, where=where)
     if isinstance(hint, type) and issubclass(hint, View):
-        return decode(hint, value)
+        return functools.partial(decode, hint)
     if hint is float:
-        return float(_expect((int, float), value, where))
-    return _expect(hint, value, where)
+        read_number = _scalar((int, float), where)
+        return lambda value: float(read_number(value))
+    return _scalar((hint,), where)
 
 
-def _expect(kind: Any, value: Any, where: str) -> Any:
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-    if not fits:
+def _scalar(kinds: tuple[type, ...], where: str) -> Reader:
+    """Return a reader of plain values of these types; a bool is not an int."""
+
+    def read(value: Any) -> Any:
+        if type(value) in kinds:
+            return value
+        if isinstance(value, kinds) and not isinstance(value, bool):
+            return value
         raise UnexpectedAnswer(f"{where} is {value!r}, which is not what this client expects")
-    return value
+
+    return read
+
+
+def _moment(value: Any, *, where: str) -> datetime:
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise UnexpectedAnswer(f"{where} is not a valid time: {value!r}") from error
