@@ -88,7 +88,11 @@ class Child:
         )
         self.pause_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
         self.restarts += 1
-        self.start()
+        try:
+            self.start()
+        except OSError as error:  # no memory, no process: the others go on, and it may pass
+            say(f"{self.name} cannot be started: {error}")
+            self.started_at = now
 
     def handed_over(self) -> dict[str, Any]:
         """Return, as JSON can hold it, what the program needs that this process becomes."""
@@ -99,6 +103,7 @@ class Child:
             "environment": dict(self.environment),
             "log": str(self.log),
             "inherited": list(self.inherited),
+            "stop_s": self.stop_s,
             "pid": self.process.pid,
             "started_at": self.started_at,
         }

@@ -60,6 +60,24 @@ def test_a_failed_child_is_started_again_after_a_growing_pause(tmp_path: Path) -
     child.stop()
 
 
+def test_a_child_that_cannot_be_started_again_is_tried_later(tmp_path: Path) -> None:
+    child = Child("failing", ["true"], {}, tmp_path / "log")
+    said: list[str] = []
+    child.start()
+    assert child.process is not None
+    child.process.wait()
+    child.command = [str(tmp_path / "nothing")]
+    later = child.started_at + FIRST_PAUSE_S
+    child.revive(later, said.append)
+    assert said[-1].startswith("failing cannot be started: ")
+    child.command = ["sleep", "99"]
+    child.revive(later + FIRST_PAUSE_S, said.append)
+    assert not child.is_running()
+    child.revive(later + 2 * FIRST_PAUSE_S, said.append)
+    assert child.is_running()
+    child.stop()
+
+
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     program = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); "
     log = tmp_path / "log"
