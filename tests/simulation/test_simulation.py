@@ -334,13 +334,13 @@ def test_no_recorded_month_is_worse_than_with_easy(month: str, changed: str) -> 
     path = Path(TRACES or "") / "sdsc-blue" / f"{month}.swf"
     if not path.exists():
         pytest.skip(f"TRAINYARD_TRACES names no folder with sdsc-blue/{month}.swf")
-    recorded = read_swf(path, 144)
+    recorded = [read_swf(path, 144)]
     if changed == "30 % leases":
-        recorded = with_leases(recorded, 0.3)
-    if changed == "longer wall times":
-        recorded = with_longer_wall_times(recorded, 5)
-    mean, p95 = waits_of([recorded], EASY, fair=False)
-    ours, our_p95 = waits_of([recorded], QueueRules(), fair=True)
+        recorded = [with_leases(recorded[0], 0.3)]
+    if changed == "longer wall times":  # together: a single draw of them says little
+        recorded = [with_longer_wall_times(recorded[0], 5, seed=seed) for seed in range(1, 5)]
+    mean, p95 = waits_of(recorded, EASY, fair=False)
+    ours, our_p95 = waits_of(recorded, QueueRules(), fair=True)
     assert ours <= 1.02 * mean
     assert our_p95 <= 1.02 * p95
 
