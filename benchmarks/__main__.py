@@ -5,6 +5,7 @@ import os
 import platform
 import statistics
 import sys
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -29,20 +30,24 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=main.__doc__)
     arguments.add_argument("--quick", action="store_true", help="few repeats, prints only")
     quick = arguments.parse_args().quick
-    rows = [
-        *launch_rows(pairs=2 if quick else 5),
+    rows: list[Row] = []
+    sections: tuple[Callable[[], list[Row]], ...] = (
+        lambda: launch_rows(pairs=2 if quick else 5),
         # Long enough for the node to bring news twice or thrice.
-        *step_rows(pairs=2 if quick else 30, steps=200 + training.SKIPPED_STEPS),
-        *service_rows(seconds=2 if quick else 10),
-        *watching_rows(streams=100 if quick else 1000, seconds=3 if quick else 10),
-        *booking_rows(rounds=2 if quick else 30),
-        *usage_rows(),
-        *memory_rows(),
-        *placement_rows(),
-        *plan_rows(),
-        *page_rows(pairs=3 if quick else 10),
-        *workbench_rows(keys=50 if quick else 400, starts=2 if quick else 5),
-    ]
+        lambda: step_rows(pairs=2 if quick else 30, steps=200 + training.SKIPPED_STEPS),
+        lambda: service_rows(seconds=2 if quick else 10),
+        lambda: watching_rows(streams=100 if quick else 1000, seconds=3 if quick else 10),
+        lambda: booking_rows(rounds=2 if quick else 30),
+        usage_rows,
+        memory_rows,
+        placement_rows,
+        plan_rows,
+        lambda: page_rows(pairs=3 if quick else 10),
+        lambda: workbench_rows(keys=50 if quick else 400, starts=2 if quick else 5),
+    )
+    for section in sections:
+        rows += (found := section())
+        sys.stderr.write(as_lines(found))  # what fails later does not take it away
     page = as_page(rows)
     sys.stdout.write(page)
     if not quick:
@@ -177,7 +182,6 @@ def workbench_rows(*, keys: int, starts: int) -> list[Row]:
 
 def as_page(rows: list[Row]) -> str:
     """Return the Markdown of docs/benchmarks.md."""
-    table = "\n".join(f"| {what} | {value} | {goal} |" for what, value, goal in rows)
     return (
         "# Benchmarks\n\n"
         f"Written by `make bench` on {date.today().isoformat()}: {os.cpu_count()} cores, "
@@ -185,8 +189,13 @@ def as_page(rows: list[Row]) -> str:
         "measurements taken in turn in one run, with the 95 % interval of the median. Everything "
         "runs on the whole platform as `trainyard up` starts it; clients and database share the "
         f"machine. Load of the last 15 minutes: {os.getloadavg()[2]:.1f}.\n\n"
-        f"| what | measured | goal |\n|---|---|---|\n{table}\n"
+        f"| what | measured | goal |\n|---|---|---|\n{as_lines(rows)}"
     )
+
+
+def as_lines(rows: list[Row]) -> str:
+    """Return the lines of a table."""
+    return "".join(f"| {what} | {value} | {goal} |\n" for what, value, goal in rows)
 
 
 def tell(what: str) -> None:

@@ -15,6 +15,7 @@ from benchmarks.ratios import percentile
 from benchmarks.service import ServedApi, add_people, ask, connection_to, example_job
 from core.database.database import Database
 from core.tables.kinds import Role
+from tests.running import is_named
 
 STREAMS_OF_ONE = 36  # below the limit of one person
 LINE_EVERY_S = 1 / 3
@@ -131,8 +132,5 @@ def _staff(served: ServedApi, count: int) -> Sequence[str]:
 
 
 def _api() -> psutil.Process:
-    return next(
-        child
-        for child in psutil.Process().children(recursive=True)
-        if "api.main" in child.cmdline()
-    )
+    below = psutil.Process().children(recursive=True)
+    return next(child for child in below if is_named(child, "api"))

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, NotFound
+from core.database.database import insert_into
 from core.tables.files import StoredFile
 from strategies.plan.durable_files import fsync_directory
 
@@ -184,9 +185,8 @@ def name_found(session: Session, kept: StoreEntry, *, now: datetime) -> bool:
 def _row_of(
     session: Session, kept: StoreEntry, now: datetime, where: ColumnElement[bool] | None = None
 ) -> postgresql.Insert | sqlite.Insert:
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     return (
-        insert(StoredFile)
+        insert_into(session, StoredFile)
         .values(sha256=kept.sha256, size=kept.size, created_at=now, named_at=now)
         .on_conflict_do_update(
             index_elements=[StoredFile.sha256], set_={"named_at": now, "gone_at": None}, where=where

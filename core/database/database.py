@@ -28,9 +28,10 @@ from sqlalchemy import (
     make_url,
     text,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DisconnectionError, IntegrityError, OperationalError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 IDLE_S = 1.0  # a connection unused for longer is tested before its next use
@@ -167,6 +168,15 @@ def _ended(session: Session) -> Iterator[None]:
     except BaseException:
         session.rollback()
         raise
+
+
+def insert_into(
+    session: Session, table: type[DeclarativeBase]
+) -> postgresql.Insert | sqlite.Insert:
+    """Return an INSERT in the dialect of the database, which has `on_conflict_do_nothing` and
+    `on_conflict_do_update`."""
+    of_postgresql = session.get_bind().dialect.name == "postgresql"
+    return postgresql.insert(table) if of_postgresql else sqlite.insert(table)
 
 
 class _FileLock:

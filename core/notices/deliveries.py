@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ColumnElement, Insert, exists, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
+from core.database.database import insert_into
 from core.tables.kinds import Channel, DeliveryState, NoticeState
 from core.tables.notices import EVERY_KIND, ChannelChoice, Delivery, Notice, Webhook
 from core.tables.people import User
@@ -71,7 +71,8 @@ def send_by(
     why = _why_not(session, user, channel, can_mail=can_mail)
     due_at = next_digest(now, ZoneInfo(user.zone)) if channel is Channel.DIGEST else now
     added = session.execute(
-        _insert(session).values(
+        insert_into(session, Delivery)
+        .values(
             notice_id=notice.id,
             user_id=user.id,
             channel=channel,
@@ -80,6 +81,7 @@ def send_by(
             attempts=0,
             error=why,
         )
+        .on_conflict_do_nothing()  # another sender may just have added it
     )
     assert isinstance(added, CursorResult)
     if why and added.rowcount:
@@ -245,10 +247,3 @@ def _parcel(session: Session, rows: Sequence[Delivery], until: datetime) -> Parc
         notices=tuple(notices),
         claimed_until=until,
     )
-
-
-def _insert(session: Session) -> Insert:
-    """Return an INSERT into deliveries that keeps a row that another sender has just added."""
-    if session.get_bind().dialect.name == "sqlite":
-        return sqlite.insert(Delivery).on_conflict_do_nothing()
-    return postgresql.insert(Delivery).on_conflict_do_nothing()

@@ -8,18 +8,19 @@ after another process has taken the chore over calls `holds` in its own transact
 from datetime import datetime, timedelta
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
+from core.database.database import insert_into
 from core.tables.processes import Claim
 
 
 def claim(session: Session, chore: str, *, holder: str, now: datetime, lasts: timedelta) -> bool:
     """Claim `chore` for `holder` until `now + lasts`; False while another claim lasts."""
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     session.execute(
-        insert(Claim).values(chore=chore, holder="", until=now).on_conflict_do_nothing()
+        insert_into(session, Claim)
+        .values(chore=chore, holder="", until=now)
+        .on_conflict_do_nothing()
     )
     taken = session.execute(
         update(Claim)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from core.base.words import clock, in_words
+from core.database.database import insert_into
 from core.states import AttemptState
 from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import WorkspaceAccess
@@ -25,8 +25,7 @@ LOST = "workspace_went_back"
 
 def workspace_of(session: Session, user_id: str, *, now: datetime) -> Workspace:
     """Return a person's workspace, made if need be, and lock it until the transaction ends."""
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    made = insert(Workspace).values(user_id=user_id, trouble="", created_at=now)
+    made = insert_into(session, Workspace).values(user_id=user_id, trouble="", created_at=now)
     session.execute(made.on_conflict_do_nothing(index_elements=[Workspace.user_id]))
     return session.scalars(
         select(Workspace)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strategies.plan.catalog import ResultClass
-from strategies.plan.spec import Precision, Strategy
+from strategies.plan.spec import ZERO_STAGES, Precision, Strategy
 
 
 class Tolerance(NamedTuple):
@@ -30,7 +30,6 @@ TOLERANCES = {
     Precision.BFLOAT16: Tolerance(2e-3, 5e-2, 50),
     Precision.PURE_BFLOAT16: Tolerance(2e-3, 6e-2, 50),
 }
-FLOAT32_INSIDE = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)  # by DeepSpeed, always
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Promise:
         """Allowed difference; None if nothing is promised."""
         if self.result_class == "exempt":
             return None
-        if self.precision is Precision.FLOAT64 and self.strategy in FLOAT32_INSIDE:
-            return TOLERANCES[Precision.FLOAT32]
+        if self.precision is Precision.FLOAT64 and self.strategy in ZERO_STAGES:
+            return TOLERANCES[Precision.FLOAT32]  # DeepSpeed keeps float32 inside, always
         return TOLERANCES[Precision.FLOAT16 if self.tf32 else self.precision]
 
 

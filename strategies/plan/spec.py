@@ -41,6 +41,9 @@ class Strategy(StrEnum):
     LOCAL_SGD = "local_sgd"
 
 
+ZERO_STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
+
+
 class Precision(StrEnum):
     """Type of the computation; weights and optimizer stay in float32 unless the name says
     otherwise."""

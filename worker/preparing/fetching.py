@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import structlog
 
+from core.base.words import size_text
 from core.states import Outcome
 from core.wire.messages import FileRef, InputFiles, PackagesAhead
 from strategies.plan.data.reading import BadData
@@ -26,7 +27,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 FETCH_TRIES = 3  # of one file that arrives damaged
 AGAIN_S = 600.0  # well below the hour for which the cache keeps what is not in use
 RATED_BYTES = 8 << 20  # a smaller file shows the latency, not the rate
-GIB = 1 << 30
 MAKING: dict[Path, threading.Lock] = {}
 """Lock of each entry of the cache that was ever made by this process."""
 
@@ -208,12 +208,3 @@ class FetchingAhead(threading.Thread):
             log.info("built_ahead", environment=folder.name)
         except CannotBuild as error:
             log.info("not_built_ahead", reason=str(error))
-
-
-def size_text(size: int) -> str:
-    """Return a size such as `1.2 GiB` or `340 KiB`."""
-    if size >= GIB:
-        return f"{size / GIB:.1f} GiB"
-    if size >= 1 << 20:
-        return f"{size / (1 << 20):.1f} MiB"
-    return f"{size / 1024:.0f} KiB"

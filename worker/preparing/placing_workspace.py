@@ -4,12 +4,13 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+from core.base.words import size_text
 from core.states import Outcome
 from core.wire.messages import FileRef, WorkspaceOrder
 from core.wire.workspace_tree import BadTree, Blob, read_tree
 from core.workspaces.quota import Quota
 from worker.node.attempts import Attempt
-from worker.preparing.fetching import Fetcher, size_text
+from worker.preparing.fetching import Fetcher
 from worker.preparing.preparing_script import CannotStart, ScriptHost
 from worker.workspaces.apart import Restoring, Summing, restore_apart, sum_up_apart
 from worker.workspaces.folders import WorkspaceFiles, WorkspaceMount, WorkspaceState

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from core.base import tracing
 from core.base.clock import boot_s
+from core.base.words import size_text
 from core.spec.script import Script
 from core.spec.workbench import Workbench
 from core.states import Outcome
@@ -30,7 +31,7 @@ from worker.node.api_client import ApiClient
 from worker.node.attempts import Attempt, NodeFolder
 from worker.node.boot import boot_id
 from worker.node.proven import needs_preflight
-from worker.preparing.fetching import Fetcher, FetchRate, size_text
+from worker.preparing.fetching import Fetcher, FetchRate
 from worker.preparing.placing_workspace import place_workspace
 from worker.preparing.preparing_script import CannotStart, ScriptHost, program_run
 from worker.scripts.script_run import ProgramRun

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from core.base.words import size_text
+
 PUNCH_HOLE, KEEP_SIZE = 0x02, 0x01  # linux/falloc.h
 STEP = 1 << 20  # bytes that are worth a call
 LINE_END = re.compile(rb"[\r\n]")
@@ -97,11 +99,6 @@ def note_of(left_out: int, cap: int) -> str:
         f"\n[{left_out:,} bytes are left out here: this node keeps {size_text(cap)} of a log, its "
         "beginning and its end]\n"
     )
-
-
-def size_text(size: int) -> str:
-    """Return a size such as `128 MiB`."""
-    return f"{size / (1 << 20):g} MiB"
 
 
 def punch(path: Path, start: int, end: int) -> None:

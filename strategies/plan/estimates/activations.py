@@ -29,7 +29,7 @@ from strategies.plan.spec import (
     Strategy,
     TrainSpec,
 )
-from strategies.plan.stages import schedule_of, stages_per_rank
+from strategies.plan.stages import SINGLE_STAGE, ZERO_BUBBLE, schedule_of, stages_per_rank
 
 FLOAT32 = 4
 
@@ -68,10 +68,11 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing, *, lean: bool =
     if how is ActivationCheckpointing.FULL:  # the layer's input
         return KeptBytes(width * size, 0, 0)
     if how is ActivationCheckpointing.SELECTIVE:
-        # Also the results of its products: output, down; query, attention; key, value; gate, up.
+        # Also the results of its products: output; query, attention; key, value; gate, up. The last
+        # one's, unless more is added to it, is not read again.
         first = 2 * inner if gated else inner
         products = (2 * queries + keys_values + first) * size
-        return KeptBytes(3 * width * size, 0, products)
+        return KeptBytes((3 if adds_to_last_product(spec) else 2) * width * size, 0, products)
     residual = 2 * width * size
     read = 2 * width * size  # both norms' outputs
     # Query, attention, key, value; before and, unless it is lean, in and after the activation.
@@ -92,16 +93,22 @@ def layer_bytes(resolved: ResolvedSpec, how: ActivationCheckpointing) -> float:
 def is_lean(resolved: ResolvedSpec) -> bool:
     """Return True if the result of an activation is computed again, instead of kept.
 
-    That needs a last matrix of the feed-forward part that is whole and plain on each rank, and a
-    layer that is not computed again as a whole.
+    That needs a last matrix of the feed-forward part that is plain and not gathered by itself, and
+    a layer that is not computed again as a whole.
     """
-    spec, adapter = resolved.spec, resolved.spec.adapter
-    split = resolved.layout.tensor > 1 or spec.tiling.gather is Gather.MATRIX
-    adapted = adapter is not None and (
+    spec = resolved.spec
+    split = spec.tiling.gather is Gather.MATRIX
+    whole = spec.activation_checkpointing is not ActivationCheckpointing.NONE
+    zero3 = resolved.strategy is Strategy.ZERO3
+    return not (split or adds_to_last_product(spec) or whole or zero3)
+
+
+def adds_to_last_product(spec: TrainSpec) -> bool:
+    """Return True if the last product of a layer has an adapter, or its matrix another form."""
+    adapter = spec.adapter
+    return adapter is not None and (
         AdapterTarget.DOWN in adapter.targets or adapter.base is not FrozenBase.NONE
     )
-    whole = spec.activation_checkpointing is not ActivationCheckpointing.NONE
-    return not (split or adapted or whole or resolved.strategy is Strategy.ZERO3)
 
 
 def bytes_per_feature(spec: TrainSpec) -> int:
@@ -120,6 +127,54 @@ def tokens(resolved: ResolvedSpec) -> int:
 def activation_bytes(resolved: ResolvedSpec, layers: float, in_flight: float) -> float:
     """Return the bytes that `layers` layers keep of `in_flight` micro-batches."""
     return layers * in_flight * layer_bytes(resolved, resolved.spec.activation_checkpointing)
+
+
+def waiting_bytes(resolved: ResolvedSpec, layers: float, place: int) -> float:
+    """Return the bytes by which gradients that wait for the second half of their backward pass
+    exceed what is kept without them.
+
+    Of each micro-batch that waits, a stage keeps the gradients of what its matrices and norms give.
+    Read off torch's orders: rank r of p has r of them beside all else with InterleavedZeroBubble;
+    at the end of ZBVZeroBubble 2 r, beside p + r micro-batches in a stage, of at most 2 p.
+    """
+    spec, ranks = resolved.spec, resolved.layout.pipeline
+    schedule = schedule_of(resolved.strategy, spec.parallelism)
+    goes_back_whole = spec.activation_checkpointing is not ActivationCheckpointing.NONE
+    is_text = not spec.model.name.reads_images
+    if ranks == 1 or schedule not in ZERO_BUBBLE or goes_back_whole or not is_text:
+        return 0.0
+    of_stage = layers / stages_per_rank(schedule, spec.parallelism)
+    waiting = of_stage * gradient_bytes_of_layer(resolved)
+    if schedule is PipelineSchedule.INTERLEAVED_ZERO_BUBBLE:
+        return place * waiting
+    kept = of_stage * layer_bytes(resolved, spec.activation_checkpointing)
+    return max(0.0, 2 * place * waiting - (ranks - place) * kept)
+
+
+def gradient_bytes_of_layer(resolved: ResolvedSpec) -> float:
+    """Return the bytes of the gradients of what a text layer's matrices and norms give."""
+    model, tensor = resolved.spec.model, resolved.layout.tensor
+    between = tensor if resolved.spec.parallelism.sequence_parallel else 1
+    inner = query_width(model) + 2 * kv_width(model)
+    inner += (2 if model.name is ModelName.LLAMA else 1) * ffn_width(model)
+    norms_and_sums = 2 * model.width / between + 2 * model.width
+    numbers = norms_and_sums + inner / tensor
+    return tokens(resolved) * numbers * bytes_per_feature(resolved.spec)
+
+
+def end_bytes(resolved: ResolvedSpec, in_flight: float) -> float:
+    """Return the bytes that the last norm and the head keep of micro-batches which wait for their
+    backward pass: the norm's input, and the head's, which is whole on every tensor rank.
+
+    Only GPipe has several of them at the end of the model; the one at work is in transit.
+    """
+    spec = resolved.spec
+    schedule = schedule_of(resolved.strategy, spec.parallelism)
+    if spec.model.name.reads_images or schedule is not PipelineSchedule.GPIPE:
+        return 0.0
+    split = resolved.layout.tensor if spec.parallelism.sequence_parallel else 1
+    features = tokens(resolved) * spec.model.width * bytes_per_feature(spec)
+    return (in_flight - 1) * features * (1 / split + 1)
 
 
 def recomputed_bytes(resolved: ResolvedSpec) -> float:
@@ -212,18 +267,23 @@ def exchange_bytes(resolved: ResolvedSpec) -> float:
     return numbers * max(FLOAT32, BYTES_PER_FEATURE[spec.precision])
 
 
-def handed_over_bytes(resolved: ResolvedSpec, ends: int) -> float:
-    """Return the bytes of a pipeline rank's receive buffers.
+def handed_over_bytes(
+    resolved: ResolvedSpec, in_flight: float, *, has_head: bool, sends: int
+) -> float:
+    """Return the bytes that a pipeline's ranks hand each other, beside what their layers keep.
 
-    They hold features, and their gradients, of every micro-batch in progress at a time, for each of
-    the rank's stages. It has `ends` of the model, which receive only one of them.
+    A rank receives features of one micro-batch and gradients of one; what a stage has computed it
+    keeps until the backward pass. With gloo, what a rank of several stages sends, so many messages
+    of each micro-batch, stays until the step ends.
     """
     if resolved.layout.pipeline == 1:
         return 0
     parallelism = resolved.spec.parallelism
-    at_once = 1 if resolved.strategy is Strategy.NAIVE else resolved.gradient_accumulation_steps
-    stages = stages_per_rank(schedule_of(resolved.strategy, parallelism), parallelism)
-    return (2 * stages - ends) * at_once * bytes_between_stages(resolved)
+    schedule = schedule_of(resolved.strategy, parallelism)
+    kept = (stages_per_rank(schedule, parallelism) - has_head) * in_flight
+    if schedule not in SINGLE_STAGE and resolved.hardware.device == "cpu":
+        kept = sends * resolved.gradient_accumulation_steps
+    return (min(2, sends) + kept) * bytes_between_stages(resolved)
 
 
 def bytes_between_stages(resolved: ResolvedSpec) -> int:

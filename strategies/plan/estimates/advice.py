@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from strategies.plan.estimates.units import adds_to_parts, shards_by_torch
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.spec import (
+    ZERO_STAGES,
     ActivationCheckpointing,
     FrozenBase,
     Gather,
@@ -108,7 +109,7 @@ def full_checkpointing(resolved: ResolvedSpec) -> Iterator[Fields]:
 
 def offloaded_optimizer(resolved: ResolvedSpec) -> Iterator[Fields]:
     if resolved.hardware.device == "cuda":
-        for strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3):
+        for strategy in ZERO_STAGES:
             yield instead(strategy, offload_optimizer=Offload.CPU.value)
 
 

@@ -18,6 +18,7 @@ from strategies.plan.catalog import (
 from strategies.plan.estimates import swapping
 from strategies.plan.estimates.activations import (
     activation_bytes,
+    end_bytes,
     exchange_bytes,
     feed_forward_bytes,
     handed_over_bytes,
@@ -25,6 +26,7 @@ from strategies.plan.estimates.activations import (
     micro_batches_kept,
     recomputed_bytes,
     transit_bytes,
+    waiting_bytes,
 )
 from strategies.plan.estimates.optimizer_step import (
     averages_per_weight,
@@ -55,6 +57,7 @@ from strategies.plan.estimates.zero import (
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     ADAM_8BIT_BLOCK,
+    NF4_BLOCK,
     count_trained,
     frozen_bytes,
     matrices,
@@ -109,6 +112,8 @@ class StageShare(NamedTuple):
     has_embedding: bool
     has_head: bool
     in_flight: float  # micro-batches
+    place: int  # along the pipeline
+    sends: int  # messages of each micro-batch, to other ranks of the pipeline
 
 
 class InPasses(NamedTuple):
@@ -289,7 +294,8 @@ def shares(resolved: ResolvedSpec) -> list[StageShare]:
         layers = -(-spec.model.layers // ranks)
         parts = (trained / ranks, frozen / ranks, (copied + of_head) / ranks)
         kept = micro_batches_kept(resolved, 0)
-        return [StageShare(layers, *parts, has_embedding=True, has_head=True, in_flight=kept)]
+        place, sends = 0, 2 * (num_stages // ranks - 1)
+        return [StageShare(layers, *parts, True, True, kept, place, sends)]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
     # Weights outside layers are trained, or frozen as they are.
     per_end = (1, 0) if spec.adapter is None else (0, bytes_per_frozen(spec))
@@ -311,9 +317,17 @@ def shares(resolved: ResolvedSpec) -> list[StageShare]:
                 has_embedding=0 in own[place],
                 has_head=has_head,
                 in_flight=micro_batches_kept(resolved, place),
+                place=place,
+                sends=len(neighbours_of(own[place], num_stages)),
             )
         )
     return found
+
+
+def neighbours_of(own: list[int], num_stages: int) -> list[int]:
+    """Return the stages of other ranks before and after each of a rank's own."""
+    beside = [stage + step for stage in own for step in (-1, 1)]
+    return [each for each in beside if 0 <= each < num_stages and each not in own]
 
 
 def held_by(spec: TrainSpec, own: list[int], cut: list[range]) -> tuple[int, int]:
@@ -366,8 +380,10 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
         terms.append(term("frozen", on_gpu, exact, f"base {base}"))
         if base is not FrozenBase.NONE:
             largest = max(map(math.prod, matrices(spec.model).values()), default=0)
-            numbers = "codes, and the dequantised matrix"
-            terms.append(term("opened", 2 * largest * size, False, numbers))
+            of_number: float = BYTES_PER_FEATURE[spec.precision]
+            if base is FrozenBase.NF4:
+                of_number += 4 / NF4_BLOCK  # the scales, in float32
+            terms.append(term("opened", largest * of_number, False, "the dequantised matrix"))
     eight_bit = spec.training.optimizer is OptimizerName.ADAMW_8BIT
     average = 1 + 4 / ADAM_8BIT_BLOCK if eight_bit else size
     averages = averages_per_weight(spec.training)
@@ -422,8 +438,9 @@ def terms_of(resolved: ResolvedSpec, share: StageShare) -> list[MemoryTerm]:
         exchanged = exchange_bytes(resolved)
         terms.append(term("exchanged", exchanged, False, "keys, values and their gradients"))
     if layout.pipeline > 1:
-        ends = share.has_embedding + share.has_head
-        handed = handed_over_bytes(resolved, ends)
+        handed = handed_over_bytes(
+            resolved, share.in_flight, has_head=share.has_head, sends=share.sends
+        )
         terms.append(
             term("handed over", handed, False, "features and gradients passed between stages")
         )
@@ -515,6 +532,9 @@ def in_passes(resolved: ResolvedSpec, share: StageShare) -> InPasses:
         of_mask = of_mask.beside(elsewhere - of_scores.passing)
         of_scores = of_scores.beside(elsewhere)
     activations = activation_bytes(resolved, layers, in_flight)
+    activations += waiting_bytes(resolved, layers, share.place)
+    if share.has_head:
+        activations += end_bytes(resolved, in_flight)
     in_transit = transit_bytes(resolved)
     return InPasses(activations, again, in_transit, logits, of_scores, of_mask, of_keys)
 

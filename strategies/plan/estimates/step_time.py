@@ -11,6 +11,8 @@ tests/strategies/plan/published, all together, with no constant for a single row
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -67,7 +69,8 @@ class StepTime(BaseModel):
 
     expected_s: float
     low_s: float
-    """Duration of the fastest runs of its kind, with all traffic hidden that can be."""
+    """Duration of the fastest runs of its kind, with all traffic hidden that can be, at the
+    bandwidth of the data sheets."""
     high_s: float
     """Duration of the slowest runs of its kind, with no traffic hidden."""
     compute_s: float
@@ -87,29 +90,21 @@ def time_of_step(resolved: ResolvedSpec) -> StepTime | None:
         return None
     if spec.parallelism.offload_optimizer is not Offload.NONE:
         return None
-    sent = traffic(resolved)
-    inside = link_gb_per_s(resolved.hardware, gpu)
-    if inside is None and any(not part.crosses_nodes for part in sent):
+    sent, links = traffic(resolved), links_of(resolved.hardware, gpu)
+    if links.inside is None and any(not part.crosses_nodes for part in sent):
         return None
-    across = network_gb_per_s(resolved.hardware, gpu)
-
-    def travels_s(part: Traffic) -> float:
-        if not part.crosses_nodes:
-            return part.num_bytes / (1e9 * (inside or across))
-        # All ranks of the group on a node share what comes in, and pass it on inside.
-        shared = across * ranks_on_a_node(resolved, part)
-        return part.num_bytes / (1e9 * min(shared, inside or shared))
-
-    hidden = sum(travels_s(part) for part in sent if part.overlaps)
-    shown = sum(travels_s(part) for part in sent if not part.overlaps)
+    behind, beside = [p for p in sent if p.overlaps], [p for p in sent if not p.overlaps]
+    hidden, shown = (links.travels_s(resolved, parts) for parts in (behind, beside))
+    at_best = links.at_best
     share = reached(resolved, gpu, peak)
     compute_s = computes_s(resolved, gpu, share * peak) / (1 - bubble_of(resolved))
     basis = f"{gpu.source}: {peak:g} TFLOP/s, of which products reach {share:.0%}"
     if any(part.crosses_nodes for part in sent):
-        basis += f"; assumed: {across:.3g} GB/s from each GPU to other nodes"
+        basis += f"; assumed: {links.across:.3g} GB/s from each GPU to other nodes"
     return StepTime(
         expected_s=max(compute_s, hidden) + shown,
-        low_s=max(FASTEST * compute_s, hidden) + shown,
+        low_s=max(FASTEST * compute_s, at_best.travels_s(resolved, behind))
+        + at_best.travels_s(resolved, beside),
         high_s=SLOWEST * compute_s + hidden + shown,
         compute_s=compute_s,
         traffic_s=hidden + shown,
@@ -197,19 +192,49 @@ def reached(resolved: ResolvedSpec, gpu: GpuSpeeds, peak: float) -> float:
     return next((share for name, share in REACHED.items() if name in str(model)), REACHED_BY_OTHERS)
 
 
-def link_gb_per_s(hardware: Hardware, gpu: GpuSpeeds) -> float | None:
-    """Return the speed of large messages inside a node; None if it is not known."""
-    measured = None if hardware.measured is None else hardware.measured.link_gb_per_s
-    if measured is not None:
-        return measured
-    return None if gpu.link_gb_per_s is None else REACHED_LINK * gpu.link_gb_per_s
+class Links(NamedTuple):
+    """Speeds of large messages from one GPU, in GB/s."""
+
+    inside: float | None
+    """Speed to others of its node; None if it is not known."""
+    across: float
+    """Speed to other nodes, as assumed."""
+    is_measured: bool
+    """True if the speed inside the node is."""
+
+    @property
+    def at_best(self) -> "Links":
+        """Speeds of the data sheets, where none was measured."""
+        inside = self.inside
+        if inside is not None and not self.is_measured:
+            inside /= REACHED_LINK
+        return self._replace(inside=inside, across=self.across / REACHED_LINK)
+
+    def travels_s(self, resolved: ResolvedSpec, sent: Sequence[Traffic]) -> float:
+        """Return the time that messages take one after the other.
+
+        All ranks of a group on a node share what comes in from other nodes, and pass it on inside.
+        """
+        seconds = 0.0
+        for part in sent:
+            speed = self.inside or self.across
+            if part.crosses_nodes:
+                shared = self.across * ranks_on_a_node(resolved, part)
+                speed = min(shared, self.inside or shared)
+            seconds += part.num_bytes / (1e9 * speed)
+        return seconds
 
 
-def network_gb_per_s(hardware: Hardware, gpu: GpuSpeeds) -> float:
-    """Return the speed of large messages from one GPU to other nodes, as assumed."""
+def links_of(hardware: Hardware, gpu: GpuSpeeds) -> Links:
+    """Return the links of a node's GPUs."""
     link = gpu.link_gb_per_s or 0.0
     own = (across for least, across in NETWORKS if link >= least)
-    return REACHED_LINK * next(own, NETWORK_OF_A_NODE / hardware.slots)
+    across = REACHED_LINK * next(own, NETWORK_OF_A_NODE / hardware.slots)
+    measured = None if hardware.measured is None else hardware.measured.link_gb_per_s
+    if measured is not None:
+        return Links(measured, across, is_measured=True)
+    inside = None if gpu.link_gb_per_s is None else REACHED_LINK * gpu.link_gb_per_s
+    return Links(inside, across, is_measured=False)
 
 
 def ranks_on_a_node(resolved: ResolvedSpec, part: Traffic) -> int:

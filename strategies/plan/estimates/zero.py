@@ -10,9 +10,8 @@ from typing import NamedTuple
 from strategies.plan.catalog import computes_in_half
 from strategies.plan.estimates.units import half_beside, shards_by_deepspeed
 from strategies.plan.rules.problem import ResolvedSpec
-from strategies.plan.rules.zero import STAGES
 from strategies.plan.shapes import largest_matrix, vocabulary_size
-from strategies.plan.spec import Offload, Strategy, TrainSpec
+from strategies.plan.spec import ZERO_STAGES, Offload, Strategy, TrainSpec
 
 BUCKET = 25_000_000  # numbers sent at a time; DeepSpeed's own 500 million dwarf small models
 FLOAT32_BYTES = 4
@@ -36,7 +35,7 @@ def sending(resolved: ResolvedSpec, held: int, part: int) -> Sending:
     """
     if not shards_by_deepspeed(resolved):
         return Sending()
-    stage, half = STAGES[resolved.strategy], half_beside(resolved)
+    stage, half = ZERO_STAGES[resolved.strategy], half_beside(resolved)
     bucket, matrix = min(held, bucket_of(resolved.spec, resolved.strategy)), matrix_of(resolved)
     if matrix <= bucket:
         copies = {1: 0.0, 2: 1.0, 3: 1 + 1 / resolved.layout.shard}[stage] * bucket
@@ -54,7 +53,7 @@ def copies_of_matrix(resolved: ResolvedSpec) -> float:
 
     Those of 16 bits are widened to be sent; float32 ones of a tied matrix are added up from two.
     """
-    stage = STAGES[resolved.strategy]
+    stage = ZERO_STAGES[resolved.strategy]
     if stage == 3:
         return 2.0
     if half_beside(resolved):
@@ -94,7 +93,7 @@ def gradients_kept(resolved: ResolvedSpec, held: int, part: int) -> int:
     largest weight, and stage 1 the part of 16-bit weights' gradients; the host has them twice, as
     they are added up, or new weights, and as they are updated from, and a buffer of its own.
     """
-    stage, half = STAGES[resolved.strategy], half_beside(resolved)
+    stage, half = ZERO_STAGES[resolved.strategy], half_beside(resolved)
     kept = held if stage == 1 else 0
     if not offloads_optimizer(resolved.spec):
         return kept + part

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from strategies.plan.catalog import COMPUTED_IN_HALF
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.shapes import matrices
-from strategies.plan.spec import FrozenBase, Strategy, TrainSpec
-
-ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+from strategies.plan.spec import ZERO_STAGES, FrozenBase, Strategy, TrainSpec
 
 
 def targets_exist(resolved: ResolvedSpec) -> Iterator[Problem]:
@@ -70,7 +68,7 @@ def quantised_bases_stay_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
 
 
 def zero_trains_all(resolved: ResolvedSpec) -> Iterator[Problem]:
-    if resolved.spec.adapter is not None and resolved.strategy in ZERO:
+    if resolved.spec.adapter is not None and resolved.strategy in ZERO_STAGES:
         nearest = "fsdp" if resolved.strategy is Strategy.ZERO3 else "ddp"
         yield Problem(
             code="not_supported_together",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from strategies.plan.catalog import SPMD, TECHNIQUES
 from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.spec import (
+    ZERO_STAGES,
     GradientCompression,
     OptimizerName,
     Precision,
@@ -12,7 +13,6 @@ from strategies.plan.spec import (
     Strategy,
 )
 
-FLAT = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 AVERAGED = (
     OptimizerName.ADAMW,
     OptimizerName.ADAMW_TRITON,
@@ -55,7 +55,7 @@ def reduction_is_of_shards(resolved: ResolvedSpec) -> Iterator[Problem]:
     asked, layout = resolved.spec.parallelism.reduce_gradients, resolved.layout
     if asked is Reduction.AUTO or resolved.strategy not in TECHNIQUES:
         return
-    if resolved.strategy in FLAT or layout.shard == 1:
+    if resolved.strategy in ZERO_STAGES or layout.shard == 1:
         yield Problem(
             code="nothing_to_reduce",
             param="parallelism.reduce_gradients",
@@ -106,7 +106,7 @@ def late_gradients_are_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
     delay, steps = resolved.spec.parallelism.gradient_delay, resolved.spec.training.steps
     if delay == 0:
         return
-    if resolved.strategy in FLAT:
+    if resolved.strategy in ZERO_STAGES:
         yield Problem(
             code="not_supported_together",
             param="parallelism.gradient_delay",

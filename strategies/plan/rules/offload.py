@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.rules.zero import STAGES
-from strategies.plan.spec import FrozenBase, Offload, OptimizerName, Strategy
+from strategies.plan.spec import ZERO_STAGES, FrozenBase, Offload, OptimizerName, Strategy
 
 BY_TORCH = (Strategy.FSDP, Strategy.HSDP)
 UPDATES_ON_HOST = (OptimizerName.ADAMW, OptimizerName.SGD)
@@ -12,7 +11,7 @@ LEAVE_OUT = "leave out offload_optimizer and offload_parameters"
 
 
 def offload_needs_shards(resolved: ResolvedSpec) -> Iterator[Problem]:
-    parallelism, stage = resolved.spec.parallelism, STAGES.get(resolved.strategy, 0)
+    parallelism, stage = resolved.spec.parallelism, ZERO_STAGES.get(resolved.strategy, 0)
     asked_for = {
         "offload_optimizer": (parallelism.offload_optimizer, 1),
         "offload_parameters": (parallelism.offload_parameters, 3),

@@ -4,15 +4,19 @@ from collections.abc import Iterator
 
 from strategies.plan.catalog import BYTES_PER_WEIGHT
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.spec import LearningRateScaling, OptimizerName, Precision, Strategy
+from strategies.plan.spec import (
+    ZERO_STAGES,
+    LearningRateScaling,
+    OptimizerName,
+    Precision,
+)
 
-FLAT = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 BY_MATRIX = (OptimizerName.LARS, OptimizerName.LAMB)
 
 
 def matrices_are_known(resolved: ResolvedSpec) -> Iterator[Problem]:
     optimizer = resolved.spec.training.optimizer
-    if resolved.strategy in FLAT and optimizer in BY_MATRIX:
+    if resolved.strategy in ZERO_STAGES and optimizer in BY_MATRIX:
         yield Problem(
             code="optimizer_needs_matrices",
             param="training.optimizer",
@@ -48,7 +52,7 @@ def codes_stay_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
         return
     parts = {"shard": layout.shard, "tensor": layout.tensor}
     split = [f"{axis} degree {degree}" for axis, degree in parts.items() if degree > 1]
-    if split and resolved.strategy not in FLAT:
+    if split and resolved.strategy not in ZERO_STAGES:
         yield Problem(
             code="not_supported_together",
             param="training.optimizer",

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from strategies.plan.layout import AXES
 from strategies.plan.rules.layout import DEGREE_FIELDS
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.spec import OptimizerName, Precision, Strategy
+from strategies.plan.spec import ZERO_STAGES, OptimizerName, Precision
 
-STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
 OPTIMIZERS = (OptimizerName.ADAMW, OptimizerName.SGD)
 BY_MATRIX = (OptimizerName.LARS, OptimizerName.LAMB)  # refused by the optimizer's own rule
 
@@ -18,7 +17,7 @@ def zero_shards_alone(resolved: ResolvedSpec) -> Iterator[Problem]:
         for axis, degree in zip(AXES, resolved.layout.degrees, strict=True)
         if axis != "shard" and degree > 1
     }
-    if resolved.strategy in STAGES and others:
+    if resolved.strategy in ZERO_STAGES and others:
         named = ", ".join(f"{field} {degree}" for field, degree in others.items())
         nearest = "hsdp" if "data_parallel_replicate_degree" in others else "fsdp"
         yield Problem(
@@ -30,7 +29,7 @@ def zero_shards_alone(resolved: ResolvedSpec) -> Iterator[Problem]:
 
 
 def zero_keeps_float32(resolved: ResolvedSpec) -> Iterator[Problem]:
-    if resolved.strategy in STAGES and resolved.spec.precision is Precision.PURE_BFLOAT16:
+    if resolved.strategy in ZERO_STAGES and resolved.spec.precision is Precision.PURE_BFLOAT16:
         yield Problem(
             code="not_supported_together",
             param="precision",
@@ -41,7 +40,7 @@ def zero_keeps_float32(resolved: ResolvedSpec) -> Iterator[Problem]:
 
 def zero_updates_flat_rows(resolved: ResolvedSpec) -> Iterator[Problem]:
     optimizer = resolved.spec.training.optimizer
-    if resolved.strategy in STAGES and optimizer not in (*OPTIMIZERS, *BY_MATRIX):
+    if resolved.strategy in ZERO_STAGES and optimizer not in (*OPTIMIZERS, *BY_MATRIX):
         yield Problem(
             code="not_supported_together",
             param="training.optimizer",
@@ -52,7 +51,7 @@ def zero_updates_flat_rows(resolved: ResolvedSpec) -> Iterator[Problem]:
 
 def computed_in_float32(resolved: ResolvedSpec) -> Iterator[str]:
     """Warn if the strategy is less exact than the precision."""
-    if resolved.strategy in STAGES and resolved.spec.precision is Precision.FLOAT64:
+    if resolved.strategy in ZERO_STAGES and resolved.spec.precision is Precision.FLOAT64:
         yield (
             f"{resolved.strategy} sums gradients and keeps weights and optimizer in float32, so "
             "float64 follows one rank's curve only as closely as float32 does (loss to 1e-6)"

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from strategies.train.models.autocast import as_autocast_wants
+
 
 class FrozenMatrix(nn.Module, ABC):
     """Linear layer (out, in) whose matrix is stored in some other form.
@@ -40,6 +42,7 @@ class FrozenProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: FrozenMatrix) -> Tensor:
         ctx.matrix, ctx.dtype = matrix, x.dtype
+        x = as_autocast_wants(x)  # and so the matrix, which has no wider copy
         return linear(x, matrix.whole(x.dtype))
 
     @staticmethod

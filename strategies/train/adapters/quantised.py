@@ -45,11 +45,12 @@ class Nf4Linear(FrozenMatrix):
         self.mean.copy_(state.offset)
 
     def whole(self, dtype: torch.dtype) -> Tensor:
+        rounded_to = dtype if dtype.itemsize == 2 else torch.float32
         state = kernels.QuantState(
             absmax=self.block_scales,
             # A row for each block: the kernel for CPUs misreads rows that end within one.
             shape=torch.Size((len(self.block_scales), NF4_BLOCK)),
-            dtype=torch.float32,
+            dtype=rounded_to,
             blocksize=NF4_BLOCK,
             quant_type="nf4",
             offset=self.mean,
@@ -82,7 +83,7 @@ class Int8Linear(FrozenMatrix):
         self.scales.copy_(scales)
 
     def whole(self, dtype: torch.dtype) -> Tensor:
-        return self.codes.to(dtype) * (self.scales / 127).to(dtype).unsqueeze(1)
+        return self.codes.to(dtype).mul_((self.scales / 127).to(dtype).unsqueeze(1))
 
 
 FORMS: dict[FrozenBase, type[Nf4Linear] | type[Int8Linear]] = {

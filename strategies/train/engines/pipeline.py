@@ -5,8 +5,10 @@ GPipe (arXiv:1811.06965), 1F1B and interleaving (arXiv:2104.04473), zero bubble 
 torch.distributed.pipelining runs the schedules and moves the features.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from copy import copy
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ from torch.distributed.pipelining.schedules import (
 from strategies.plan.catalog import shares_copies
 from strategies.plan.planner import Plan
 from strategies.plan.shapes import tokens_per_sample
-from strategies.plan.spec import PipelineSchedule, Strategy, TrainSpec
+from strategies.plan.spec import ActivationCheckpointing, PipelineSchedule, Strategy, TrainSpec
 from strategies.plan.stages import layers_of, rank_of, schedule_of, stages_per_rank
 from strategies.train.engine import Batch, State, sum_of
 from strategies.train.engines.torch_engine import TorchEngine
@@ -44,17 +46,90 @@ TIED = "embedding.weight"
 
 
 class Stage(PipelineStage):
-    """torch's stage, which also announces its phases, and settles the gradients of copies."""
+    """torch's stage, which also announces its phases, settles the gradients of copies, and holds
+    what it receives and sends no longer than it needs to.
 
-    def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+    torch makes a buffer for each micro-batch of a step, for features and for gradients, and keeps
+    them for good; here one exists from its receive until the pass that takes it. In schedules with
+    several stages on a rank torch keeps all that was sent until the step ends; here what has
+    arrived is forgotten at the next send. gloo does not tell, and keeps it.
+
+    A layer that is computed again goes backward as a whole where a schedule asks for halves: torch
+    would compute it again for each half and each of its weights, and keep all of that.
+    """
+
+    def __init__(
+        self, *arguments: Any, sends_itself: bool, goes_back_whole: bool, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self.sends_itself = sends_itself
+        """False in schedules that send together with a receive, or wait for what they sent."""
+        self.goes_back_whole = goes_back_whole
+        self.sending = deque[dist.Work]()
+
+    def _setup_forward_recv_info(self, num_microbatches: int, has_backward: bool) -> None:
+        super()._setup_forward_recv_info(1, has_backward)
+        repeat(self.args_recv_info, num_microbatches)
+
+    def _setup_backward_recv_info(self, num_microbatches: int) -> None:
+        super()._setup_backward_recv_info(1)
+        repeat(self.grad_recv_info, num_microbatches)
+        self.chunks = num_microbatches
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        give_buffers(self.args_recv_info[fwd_chunk_id], self.device)
+        return super().get_fwd_recv_ops(fwd_chunk_id)
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        give_buffers(self.grad_recv_info[bwd_chunk_id], self.device)
+        return super().get_bwd_recv_ops(bwd_chunk_id)
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return self.send(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return self.send(super().get_bwd_send_ops(bwd_chunk_id))
+
+    def send(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
+        """Return the operations that the schedule is to perform: none if the stage does."""
+        if not self.sends_itself:
+            return operations
+        while self.sending and self.sending[0].is_completed():
+            self.sending.popleft().wait()
+        for each in operations:
+            work = dist.isend(each.tensor, group=each.group, group_dst=each.group_peer)
+            assert work is not None
+            self.sending.append(work)
+        return []
+
+    def finish_sending(self) -> None:
+        """Wait until all that was sent has arrived."""
+        while self.sending:
+            self.sending.popleft().wait()
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
         with phase(Phase.FORWARD):
-            return super().forward_one_chunk(*arguments, **options)
+            found = super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
+        take_buffers(self.args_recv_info[fwd_chunk_id])
+        return found
 
-    def backward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+    def backward_one_chunk(
+        self,
+        bwd_chunk_id: int,
+        loss: Tensor | None = None,
+        full_backward: bool = True,
+        last_backward: bool = False,
+    ) -> None:
+        whole = full_backward or self.goes_back_whole
         with phase(Phase.BACKWARD):
-            return super().backward_one_chunk(*arguments, **options)
+            super().backward_one_chunk(bwd_chunk_id, loss, whole, last_backward)
+        take_buffers(self.grad_recv_info[bwd_chunk_id])
+        if loss is not None:
+            loss.detach_()  # the schedule keeps it, and would keep what was received with it
 
     def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        if self.goes_back_whole:
+            return
         with phase(Phase.BACKWARD):
             super().backward_weight_one_chunk(*arguments, **options)
             if isinstance(self.submod, StepCopies):
@@ -72,6 +147,8 @@ class PipelineEngine(TorchEngine):
     num_stages: int
     stages: dict[int, ParallelModel]
     """Stages of this rank, by number."""
+    torch_stages: list["Stage"]
+    """The same, as torch's schedule sees them."""
     positions: Tensor | None
     """Positions of this rank's tokens in a sample; None: all."""
     computes_loss: bool
@@ -123,17 +200,19 @@ class PipelineEngine(TorchEngine):
             self.copies = [StepCopies(model, half) for model in self.models]
         self.replicas = mesh.along("replicate", "context") if self.copies else None
         modules = [stage.data_parallel.module for stage in self.stages.values()]
-        self.schedule = self.make_schedule(self.copies or modules)
+        self.schedule = self.make_schedule(spec, self.copies or modules)
 
     def holder(self, stage: int) -> int:
         """Return the pipeline rank that holds a stage."""
         return rank_of(stage, ranks=self.line.size(), schedule=self.order)
 
     def make_schedule(
-        self, modules: Sequence[nn.Module]
+        self, spec: TrainSpec, modules: Sequence[nn.Module]
     ) -> PipelineScheduleSingle | PipelineScheduleMulti:
         """Return torch's schedule over the modules of this rank's stages."""
-        stages = [
+        make = get_schedule_class(self.order)
+        several = issubclass(make, PipelineScheduleMulti)
+        self.torch_stages = [
             Stage(
                 module,
                 index,
@@ -142,12 +221,13 @@ class PipelineEngine(TorchEngine):
                 input_args=self.features_BTC,
                 output_args=self.features_BTC,
                 group=self.line.get_group(),
+                sends_itself=several,
+                goes_back_whole=spec.activation_checkpointing is not ActivationCheckpointing.NONE,
             )
             for index, module in zip(self.stages, modules, strict=True)
         ]
-        make = get_schedule_class(self.order)
         schedule: PipelineScheduleSingle | PipelineScheduleMulti = make(
-            stages if issubclass(make, PipelineScheduleMulti) else stages[0],
+            self.torch_stages if several else self.torch_stages[0],
             self.at_once,
             loss_fn=self.loss,
             scale_grads=False,  # the loss is already divided by the tokens of the whole step
@@ -193,6 +273,8 @@ class PipelineEngine(TorchEngine):
                 **({"labels_BT": labels_BT} if self.computes_loss else {}),
                 **({"documents_BT": torch.cat(documents)} if documents else {}),
             )
+            for torch_stage in self.torch_stages:
+                torch_stage.finish_sending()
         return [loss.detach() for loss in losses]
 
     @torch.no_grad()
@@ -244,6 +326,27 @@ def features_between_stages(spec: TrainSpec, plan: Plan, mesh: Mesh) -> Tensor:
         device="meta",
         requires_grad=True,
     )
+
+
+def repeat(received: dict[int, tuple[Any, ...]], micro_batches: int) -> None:
+    """Describe what every micro-batch receives as the first one's is described, without buffers."""
+    take_buffers(received[0])
+    for micro_batch in range(1, micro_batches):
+        received[micro_batch] = tuple(copy(each) for each in received[0])
+
+
+def give_buffers(received: Sequence[Any], device: torch.device) -> None:
+    """Make the buffers that a micro-batch is received into."""
+    for each in received:
+        if not each.is_root_arg:
+            meta = each.tensor_meta
+            each.buffer = torch.empty(meta.shape, dtype=meta.dtype, device=device)
+
+
+def take_buffers(received: Sequence[Any]) -> None:
+    """Leave the buffers to the passes that use them."""
+    for each in received:
+        each.buffer = None
 
 
 def pass_on(

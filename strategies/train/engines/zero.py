@@ -27,9 +27,8 @@ from strategies.plan.catalog import computes_in_half
 from strategies.plan.estimates import swapping
 from strategies.plan.estimates.zero import BUCKET, adds_up_on_host, bucket_of
 from strategies.plan.planner import Plan
-from strategies.plan.rules.zero import STAGES
 from strategies.plan.run_directory import NotEquipped
-from strategies.plan.spec import Offload, TrainSpec
+from strategies.plan.spec import ZERO_STAGES, Offload, TrainSpec
 from strategies.train.checkpoints.fragment import Fragment
 from strategies.train.engine import Batch, HeldBytes, State, copy_state, measure_of, sum_of
 from strategies.train.engines import async_io
@@ -132,7 +131,7 @@ class ZeroEngine:
     """Factor of the last clipping, 0-d."""
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
-        self.mesh, self.stage = mesh, STAGES[plan.strategy]
+        self.mesh, self.stage = mesh, ZERO_STAGES[plan.strategy]
         self.offloads = spec.parallelism.offload_optimizer is not Offload.NONE
         self.swap_folder = make_swap_folder(spec, plan)
         meet_deepspeed(mesh)
@@ -423,7 +422,7 @@ def meet_deepspeed(mesh: Mesh) -> None:
 
 def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> dict[str, Any]:
     """Return DeepSpeed's settings, under its names."""
-    asked, stage = spec.parallelism, STAGES[plan.strategy]
+    asked, stage = spec.parallelism, ZERO_STAGES[plan.strategy]
     layer = plan.parameters // spec.model.layers
     zero: dict[str, Any] = {
         "stage": stage,

@@ -4,8 +4,10 @@ The result is as wide as the inputs: to compute it again costs little arithmetic
 fifth, a llama two fifths of what its layers keep.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,23 @@ from torch.nn.functional import linear
 from strategies.train.models.autocast import as_autocast_wants, without_autocast
 
 Activation = Callable[..., Tensor]
+IS_LAST = ContextVar("is_last", default=False)
+"""True while the product is computed that ends a layer."""
+
+
+class Down(nn.Linear):
+    """Last matrix of a part of a layer.
+
+    A tensor-parallel rank has some of its columns, and returns its part of a sum over ranks.
+    """
+
+    @property
+    def own(self) -> Tensor:
+        """Weights of this rank."""
+        return self.weight.to_local() if isinstance(self.weight, DTensor) else self.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight if isinstance(x, DTensor) else self.own)
 
 
 class ActivatedPart(nn.Module):
@@ -29,26 +48,38 @@ class ActivatedPart(nn.Module):
     def finish(self, activation: Activation, *inputs: Tensor) -> Tensor:
         """Return down(activation(*inputs)).
 
-        A matrix that is split over ranks, stored in another form or hooked keeps the result after
-        all; so may a compiled one, whose compiler decides.
+        A matrix that is stored in another form or hooked keeps the result after all; so may a
+        compiled one, whose compiler decides.
         """
         down = self.down
-        leave = torch.compiler.is_compiling() or not self.recomputes
-        if leave or not (isinstance(down, nn.Linear) and is_plain(down)):
-            found: Tensor = down(activation(*inputs))
-            return found
-        found = ActivatedLinear.apply(  # type: ignore[no-untyped-call]
-            activation, as_autocast_wants(down.weight), *inputs
-        )
+        found: Tensor
+        if torch.compiler.is_compiling() or not is_plain(down):
+            found = down(activation(*inputs))
+        elif self.recomputes:
+            found = ActivatedLinear.apply(  # type: ignore[no-untyped-call]
+                activation, as_autocast_wants(down.own), *inputs
+            )
+        else:
+            activated = activation(*inputs)
+            with last_product():
+                found = down(activated)
         return found
 
 
-def is_plain(layer: nn.Linear) -> bool:
+def is_plain(layer: nn.Module) -> TypeGuard[Down]:
     """Return True if the layer is a product with its matrix and nothing else."""
-    if type(layer) is not nn.Linear or layer.bias is not None or isinstance(layer.weight, DTensor):
-        return False
     is_hooked = layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
-    return not is_hooked
+    return type(layer) is Down and not is_hooked
+
+
+@contextmanager
+def last_product() -> Iterator[None]:
+    """Mark the product that ends a layer: its backward pass needs what it reads, not its result."""
+    before = IS_LAST.set(True)
+    try:
+        yield
+    finally:
+        IS_LAST.reset(before)
 
 
 class ActivatedLinear(torch.autograd.Function):

@@ -6,7 +6,7 @@ from torch.nn.functional import gelu
 
 from strategies.plan.shapes import ffn_width
 from strategies.plan.spec import ModelSpec
-from strategies.train.models.activated_linear import ActivatedPart
+from strategies.train.models.activated_linear import ActivatedPart, Down
 from strategies.train.models.attention import Attention
 from strategies.train.models.norms import LayerNorm
 from strategies.train.models.transformer import Transformer
@@ -16,7 +16,7 @@ class FeedForward(ActivatedPart):
     def __init__(self, width: int, inner: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.up = nn.Linear(width, inner, bias=False, dtype=dtype)
-        self.down = nn.Linear(inner, width, bias=False, dtype=dtype)
+        self.down = Down(inner, width, bias=False, dtype=dtype)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         return self.finish(gelu, self.up(x_BTC))

@@ -6,7 +6,7 @@ from torch.nn.functional import silu
 
 from strategies.plan.shapes import ffn_width
 from strategies.plan.spec import ModelSpec
-from strategies.train.models.activated_linear import ActivatedPart
+from strategies.train.models.activated_linear import ActivatedPart, Down
 from strategies.train.models.attention import Attention
 from strategies.train.models.norms import RMSNorm
 from strategies.train.models.transformer import Transformer
@@ -24,7 +24,7 @@ class FeedForward(ActivatedPart):
         super().__init__()
         self.gate = nn.Linear(width, inner, bias=False, dtype=dtype)
         self.up = nn.Linear(width, inner, bias=False, dtype=dtype)
-        self.down = nn.Linear(inner, width, bias=False, dtype=dtype)
+        self.down = Down(inner, width, bias=False, dtype=dtype)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         return self.finish(gated, self.gate(x_BTC), self.up(x_BTC))

@@ -5,17 +5,23 @@ section 5. Implemented by torch.utils.checkpoint.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from strategies.plan.spec import ActivationCheckpointing
-from strategies.train.models.activated_linear import ActivatedPart
+from strategies.train.models.activated_linear import IS_LAST, ActivatedPart
 from strategies.train.models.network import Network
 
 aten = torch.ops.aten
 # Operations that take most of the time: their results are kept, all others are recomputed.
-KEPT = [
+LONG = (
     aten.mm.default,
     aten.bmm.default,
     aten.convolution.default,
@@ -23,7 +29,7 @@ KEPT = [
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_cudnn_attention.default,
-]
+)
 
 
 def forget_activations(model: Network, how: ActivationCheckpointing) -> None:
@@ -36,9 +42,16 @@ def forget_activations(model: Network, how: ActivationCheckpointing) -> None:
         return
     again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)  # nothing is random
     if how is ActivationCheckpointing.SELECTIVE:
-        again = partial(again, context_fn=partial(create_selective_checkpoint_contexts, KEPT))
+        again = partial(again, context_fn=partial(create_selective_checkpoint_contexts, policy))
     for layer in model.layers.values():
         layer.forward = partial(again, layer.forward)
         for part in layer.modules():
             if isinstance(part, ActivatedPart):
                 part.recomputes = False
+
+
+def policy(_: SelectiveCheckpointContext, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+    """Keep the results of long operations; not of the last product, which nobody reads again."""
+    if operation in LONG and not IS_LAST.get():
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE

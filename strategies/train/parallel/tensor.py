@@ -8,7 +8,7 @@ numbers.
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
     DTensor,
@@ -28,6 +28,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from strategies.train.adapters.adapters import Lora
+from strategies.train.models.activated_linear import ActivatedPart, Down, is_plain
 from strategies.train.models.linear_cross_entropy import Words
 from strategies.train.models.network import Network
 from strategies.train.models.transformer import Head
@@ -51,8 +52,12 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
                 input_layouts=(between,), desired_input_layouts=(whole,)
             ),
             "attention.output": RowwiseParallel(output_layouts=between),
-            "feed_forward.down": RowwiseParallel(output_layouts=between),
         }
+        part = layer.feed_forward
+        if isinstance(part, ActivatedPart) and is_plain(part.down):
+            split_sum(part, part.down, ranks, between)
+        else:
+            styles["feed_forward.down"] = RowwiseParallel(output_layouts=between)
         for name in ("attention.query", "attention.key", "attention.value"):
             styles[name] = ColwiseParallel()
         for name in ("attention.query_norm", "attention.key_norm"):
@@ -82,6 +87,20 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
         split_words(model.head, ranks, between)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)  # torch makes the new parameters trainable
+
+
+def split_sum(part: ActivatedPart, down: Down, ranks: DeviceMesh, between: Placement) -> None:
+    """Give every rank some columns of a part's last matrix; the part adds up what they return."""
+    down.weight = nn.Parameter(distribute_tensor(down.weight, ranks, [Shard(1)]))
+    part.register_forward_hook(partial(sum_of_parts, ranks, between))
+
+
+def sum_of_parts(
+    ranks: DeviceMesh, between: Placement, _: nn.Module, __: tuple[Any, ...], part_BTC: Tensor
+) -> Tensor:
+    """Return the sum over ranks, of all tokens or of this rank's: a forward hook."""
+    whole = DTensor.from_local(part_BTC, ranks, [Partial()], run_check=False)
+    return whole.redistribute(placements=[between]).to_local()
 
 
 def split_words(head: Head, ranks: DeviceMesh, between: Placement) -> None:

@@ -6,12 +6,35 @@ import pytest
 
 from strategies.plan.gpus import known_node
 from strategies.plan.planner import plan
-from tests.strategies.support.training_runs import Options, spec_of_model
+from tests.strategies.support.training_runs import Options, make_spec, spec_of_model
+
+
+def qlora(
+    node_class: str, *, layers: int, width: int, ffn_width: int, gib: float
+) -> tuple[str, int, int, Options, float]:
+    """A run of QLoRA's paper, arXiv:2305.14314: rank 64 beside every matrix, samples of 512."""
+    every = ["query", "key", "value", "output", "gate", "up", "down"]
+    fields = {
+        "model": {
+            "name": "llama", "layers": layers, "width": width, "heads": width // 128,
+            "ffn_width": ffn_width,
+        },
+        "data__tokenizer": "characters",
+        "data__vocabulary_size": 32_000,
+        "data__sequence_length": 512,
+        "precision": "pure_bfloat16",
+        "activation_checkpointing": "full",
+        "adapter": {"rank": 64, "targets": every, "base": "nf4"},
+        "training__global_batch_size": 16,
+        "training__micro_batch_size": 1,
+    }  # fmt: skip
+    return node_class, 1, 1, fields, gib
+
 
 # Name: node class, nodes, ranks of each, fields of the spec, GiB at most. The last are what was
 # published (torchtune's README: 17.18 GB for LoRA), or what follows from 2 bytes for each weight
 # and each gradient (13B), from 16 bytes and 4 more for whole gradients over the shards (405B), from
-# nothing but layers and activations (ZeRO-3, all else on the host).
+# nothing but layers and activations (ZeRO-3, all else on the host), or the GPU's nine tenths.
 CASES: dict[str, tuple[str, int, int, Options, float]] = {
     "7B, LoRA in bfloat16, 24 GB": (
         "rtx3090-24gb",
@@ -43,6 +66,8 @@ CASES: dict[str, tuple[str, int, int, Options, float]] = {
         },
         12,
     ),
+    "65B, QLoRA, 48 GB": qlora("rtxa6000-48gb", layers=80, width=8192, ffn_width=22_016, gib=41),
+    "33B, QLoRA, 24 GB": qlora("rtx3090-24gb", layers=60, width=6656, ffn_width=17_920, gib=21.6),
     "13B, SGD in pure bfloat16, 80 GB": (
         "a100-80gb",
         1,
@@ -86,7 +111,8 @@ CASES: dict[str, tuple[str, int, int, Options, float]] = {
 def test_it_fits_in_what_it_needs_elsewhere(case: str) -> None:
     node_class, nodes, ranks, fields, most_gib = CASES[case]
     changes: Any = dict(fields)
-    spec = spec_of_model(changes.pop("name"), **changes)
+    name = changes.pop("name", None)
+    spec = make_spec(**changes) if name is None else spec_of_model(name, **changes)
     found = plan(
         spec, nodes=nodes, ranks_per_node=ranks, hardware=known_node(node_class, gpus=ranks)
     )

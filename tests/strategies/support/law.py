@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file
 from torch import Tensor
 
-from strategies.plan.promise import FLOAT32_INSIDE
-from strategies.plan.spec import Precision, TrainSpec
+from strategies.plan.spec import ZERO_STAGES, Precision, TrainSpec
 from tests.strategies.support.layouts import Split, Variant
 from tests.strategies.support.pool import Pool
 from tests.strategies.support.training_runs import Options, Run, make_run_plan
@@ -118,4 +117,4 @@ class Bench:
 
 def band_of(split: Split, precision: Precision) -> Departure:
     """What a split must keep to; DeepSpeed computes in float32 whatever it is given."""
-    return BANDS[Precision.FLOAT32 if split.strategy in FLOAT32_INSIDE else precision]
+    return BANDS[Precision.FLOAT32 if split.strategy in ZERO_STAGES else precision]

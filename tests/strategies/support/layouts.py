@@ -13,9 +13,9 @@ from strategies.plan import rules
 from strategies.plan.catalog import SPMD, TECHNIQUES, engine_path
 from strategies.plan.layout import AXES, Layout
 from strategies.plan.planner import Plan, plan, resolve
-from strategies.plan.promise import FLOAT32_INSIDE
 from strategies.plan.rules.layout import DEGREE_FIELDS
 from strategies.plan.spec import (
+    ZERO_STAGES,
     ActivationCheckpointing,
     ModelName,
     PipelineSchedule,
@@ -249,7 +249,7 @@ def cover(splits: Iterable[Split]) -> dict[Split, Variant]:
 def words(split: Split, variant: Variant) -> set[str]:
     """What is in use in a run, and what follows from it."""
     layout, found = split.layout, {*split.features, *values_of(variant)}
-    if split.strategy in FLOAT32_INSIDE:
+    if split.strategy in ZERO_STAGES:
         return found - {*AXES} | {"zero"}
     if layout.replicate > 1 and layout.shard * layout.tensor * layout.pipeline == 1:
         found.add("ddp")  # beside the other axes fully_shard replicates

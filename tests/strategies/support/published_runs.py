@@ -11,6 +11,11 @@ needed reading:
 - fms-fsdp: 34B and 70B recompute everything, by their quotient of HFU and MFU, 4/3
 - nanogpt: 300 billion tokens on 8 GPUs in "about 4 days"
 - litgpt: GB as allocated, made GiB; the longest sample has 1,304 tokens (StableLM 1,034)
+- korthikanti: tables 3 and 5, seconds of an iteration; "present work" is selective checkpointing
+  with sequence parallelism
+- bloom, neox, opt, fsdp: TFLOP/s in which what is recomputed counts, by the formula of
+  arXiv:2104.04473 (bloom: "in our fastest configuration"; opt: 2 million tokens on 124 groups of 8)
+- nemo: 8 bits there and 16 here, so no speed is taken; what is recomputed is not told
 - torchtune: its samples are shorter than 512 tokens; "RTX A6000" as its card is called there
 """
 
@@ -42,6 +47,12 @@ SOURCES = {
     "torchtune-2024": f"{GITHUB}/pytorch/torchtune/blob/0031bfb/README.md",
     "litgpt": f"{GITHUB}/Lightning-AI/litgpt/blob/4839345/tutorials/resource-tables.md",
     "zero-offload": "https://arxiv.org/abs/2101.06840",
+    "korthikanti": "https://arxiv.org/abs/2205.05198",
+    "bloom": "https://arxiv.org/abs/2211.05100",
+    "neox": "https://arxiv.org/abs/2204.06745",
+    "opt": "https://arxiv.org/abs/2205.01068",
+    "fsdp": "https://arxiv.org/abs/2304.11277",
+    "nemo": f"{GITHUB}/NVIDIA/NeMo/blob/070a0bb/docs/source/performance/performance_summary.md",
 }
 Shape = dict[str, Any]
 
@@ -65,6 +76,14 @@ OTHERS: dict[str, tuple[Shape, int]] = {  # and the vocabulary
     "stablelm-3b": (gpt(16, 4096, 32, tied=False), 50_688),
     "gpt-1.4b": (gpt(40, 1536, 16), 50_304),
     "gpt-10b": (gpt(50, 4096, 32), 50_304),
+    "gpt-5b": (gpt(24, 4096, 32), 51_200),
+    "gpt-20b": (gpt(44, 6144, 48), 51_200),
+    "gpt-22b": (gpt(48, 6144, 64), 51_200),
+    "gpt-175b": (gpt(96, 12_288, 96), 51_200),
+    "gpt-530b": (gpt(105, 20_480, 128), 51_200),
+    "gpt-1t": (gpt(128, 25_600, 160), 51_200),
+    "neox-20b": (gpt(44, 6144, 64, tied=False), 50_432),
+    "bloom-176b": (gpt(70, 14_336, 112), 250_880),
     "llama-34b": (
         {"name": "llama", "layers": 48, "width": 8192, "heads": 64, "kv_heads": 8}
         | {"ffn_width": 22_016},
@@ -76,6 +95,7 @@ DEGREES = {
     "tensor": "tensor_parallel_degree",
     "pipeline": "pipeline_parallel_degree",
     "context": "context_parallel_degree",
+    "stages": "pipeline_stages_per_rank",
 }
 ADAPTERS = {
     "lora": {"base": "none"},
@@ -128,6 +148,8 @@ class Run:
         others *= int(degrees.get("context", 1))
         parallelism: dict[str, Any] = {"strategy": strategy}
         parallelism |= {DEGREES[axis]: int(degree) for axis, degree in degrees.items()}
+        if "stages" in degrees:
+            parallelism["pipeline_schedule"] = "Interleaved1F1B"
         if "offload" in words:
             parallelism["offload_optimizer"] = "cpu"
         if "tensor" in degrees:  # as torchtitan always does

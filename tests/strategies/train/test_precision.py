@@ -15,10 +15,16 @@ from strategies.plan.catalog import COMPUTED_IN_HALF
 from strategies.plan.gpus import known_node
 from strategies.plan.layout import Layout
 from strategies.plan.planner import Plan, plan
-from strategies.plan.promise import FLOAT32_INSIDE as ZERO
 from strategies.plan.promise import TOLERANCES
 from strategies.plan.run_directory import ExitCode
-from strategies.plan.spec import ModelName, PipelineSchedule, Precision, Strategy, TrainSpec
+from strategies.plan.spec import (
+    ZERO_STAGES,
+    ModelName,
+    PipelineSchedule,
+    Precision,
+    Strategy,
+    TrainSpec,
+)
 from strategies.plan.trust.certificate import promise_of
 from strategies.train.checkpoints.checkpoint import alone_is_fine
 from strategies.train.init import build_model
@@ -243,7 +249,7 @@ EQUAL = [  # splits of four micro-batches, and how many of them each rank takes
             2,
             marks=() if stage is Strategy.ZERO3 else pytest.mark.slow,
         )
-        for stage in ZERO
+        for stage in ZERO_STAGES
     ),
     pytest.param(Split(Strategy.FSDP, Layout(shard=4)), 1, marks=pytest.mark.slow),
     pytest.param(Split(Strategy.HSDP, Layout(replicate=2, shard=2)), 1, marks=pytest.mark.slow),
@@ -297,7 +303,9 @@ class TestBands:
         run_plan = make_run_plan(spec, ranks=split.ranks, **bench.dataset)
         found = departure(bench.pool.train(run_plan, tmp_path / "run"), ones[alone])
         band = LAWS[Precision.FLOAT32]
-        assert found.within(band._replace(eval_loss=1e-5) if split.strategy in ZERO else band)
+        assert found.within(
+            band._replace(eval_loss=1e-5) if split.strategy in ZERO_STAGES else band
+        )
         if precision is Precision.BFLOAT16:
             assert found.weights < 1e-7
 

@@ -3,14 +3,13 @@
 from itertools import product
 from typing import Any
 
-from strategies.plan.spec import Offload, Strategy
+from strategies.plan.spec import ZERO_STAGES, Offload, Strategy
 from strategies.plan.trust.experiment import Fault
 from worker.proving.bench import Bench, Run, spec_of
 from worker.proving.checks.equality import certify_all
 from worker.proving.finding import Finding, all_of
 
 STEPS, SKIPPED_AT = 4, 3
-STAGES = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 
 
 def look(bench: Bench) -> Finding:
@@ -24,7 +23,7 @@ def look(bench: Bench) -> Finding:
         f"{stage}, optimizer on {offload}": {
             "parallelism": {"strategy": stage, "offload_optimizer": offload}
         }
-        for stage, offload in product(STAGES, Offload)
+        for stage, offload in product(ZERO_STAGES, Offload)
         if offload is not Offload.NVME or stage is Strategy.ZERO3
     }
     for offload in (Offload.CPU, Offload.NVME):

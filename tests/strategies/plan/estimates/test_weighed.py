@@ -39,6 +39,7 @@ SMALL: Options = {"name": "llama", "layers": 2, "width": 64, "heads": 4}
 WORDS: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 32_768}
 MANY_WORDS: Options = {"data__tokenizer": "characters", "data__vocabulary_size": 128_256}
 TWO_SAMPLES: Options = {"training__global_batch_size": 2}
+TENSOR: Options = {"strategy": "tensor", "sequence_parallel": True}
 FEW: Options = {"data__sequence_length": 16, "training__global_batch_size": 1}  # tokens
 
 
@@ -66,6 +67,18 @@ def by_weights(optimizer: str, momentum: float = 0.9, width: int = 512) -> Case:
     name = f"llama of width {width}, {optimizer}{'' if momentum else ' without momentum'}"
     model = {**LLAMA, "width": width}
     return one(name, model, training__optimizer=optimizer, training__beta1=momentum, **FEW)
+
+
+def of_features(schedule: str) -> Case:
+    """Return a pipeline's run in which a step's features, between stages, take more than states."""
+    return two(
+        f"pipeline, {schedule}, 64 micro-batches, full checkpointing",
+        {"strategy": "pipeline", "pipeline_schedule": schedule},
+        activation_checkpointing="full",
+        data__sequence_length=512,
+        training__global_batch_size=64,
+        training__gradient_accumulation_steps=64,
+    )
 
 
 EACH = {"reduce_gradients": "each_micro_batch"}
@@ -100,7 +113,7 @@ BY_DEEPSPEED: dict[str, Options] = {
 QUICK = [
     two("ddp", {"strategy": "ddp"}),
     two("fsdp, bfloat16, 4 micro-batches", {"strategy": "fsdp"}, precision="bfloat16", **IN_FOUR),
-    two("pipeline, 1F1B", {"strategy": "pipeline"}),
+    of_features("1F1B"),
     by_weights("lamb", width=256),
 ]
 LONG = [
@@ -284,15 +297,35 @@ LONG = [
     ),
     two("tensor", {"strategy": "tensor"}),
     two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
+    two("tensor, llama, sequence parallel", TENSOR, model=LLAMA),
+    two("tensor, llama, LoRA", TENSOR, model=LLAMA, adapter=LORA),
     two("pipeline, GPipe", {"strategy": "pipeline", "pipeline_schedule": "GPipe"}),
     two("pipeline, interleaved", {"strategy": "pipeline", "pipeline_schedule": "Interleaved1F1B"}),
+    two(
+        "pipeline, zero bubble",
+        {"strategy": "pipeline", "pipeline_schedule": "InterleavedZeroBubble"},
+        training__gradient_accumulation_steps=8,
+    ),
     two("pipeline, ZBV", {"strategy": "pipeline", "pipeline_schedule": "ZBVZeroBubble"}),
+    *(of_features(schedule) for schedule in ("GPipe", "Interleaved1F1B", "ZBVZeroBubble")),
+    two("pipeline, 1F1B", {"strategy": "pipeline"}),
     two("naive", {"strategy": "naive"}),
     two("context, ring", {"strategy": "context"}),
     two("context, Ulysses", {"strategy": "context", "ulysses_degree": 2}),
     one("gpt, LoRA", GPT, adapter=LORA),
     one("gpt, LoRA, full checkpointing", GPT, adapter=LORA, activation_checkpointing="full"),
     one("gpt, QLoRA", GPT, adapter={**LORA, "base": "nf4"}),
+    *(
+        one(
+            f"llama of width 1,024, {base}, {precision}",
+            {**LLAMA, "layers": 2, "width": 1024},
+            adapter={**LORA, "base": base},
+            precision=precision,
+            **FEW,
+        )
+        for base in ("nf4", "int8")
+        for precision in ("float32", "bfloat16", "pure_bfloat16")
+    ),
     one("gpt, int8 base", GPT, adapter={**LORA, "base": "int8"}),
     one("gpt, AdamW in 8 bits", GPT, training__optimizer="adamw_8bit"),
     *(by_weights(name) for name in ("adamw", "adamw_8bit", "lars", "lamb")),

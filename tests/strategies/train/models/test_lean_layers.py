@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import gelu, linear, rms_norm
 
-from strategies.train.models.activated_linear import ActivatedPart, Activation
+from strategies.train.models.activated_linear import ActivatedPart, Activation, Down
 from strategies.train.models.llama import gated
 from strategies.train.models.norms import RMSNorm
 
@@ -28,7 +28,7 @@ def apart(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm())
 
 
-def after(layer: nn.Linear, activation: Activation, *given: Tensor) -> Tensor:
+def after(layer: Down, activation: Activation, *given: Tensor) -> Tensor:
     """The layer behind an activation."""
     part = ActivatedPart()
     part.down = layer
@@ -72,7 +72,7 @@ def test_the_norm_and_its_gradients_are_torchs(dtype: torch.dtype, band: float) 
 def test_the_layer_behind_an_activation_and_its_gradients_are_torchs(
     activation: Activation, inputs: int, dtype: torch.dtype, band: float
 ) -> None:
-    layer = nn.Linear(INNER, WIDTH, bias=False, dtype=dtype)
+    layer = Down(INNER, WIDTH, bias=False, dtype=dtype)
     given = [numbers(3, 5, INNER, dtype=dtype, seed=seed) for seed in range(inputs)]
     up = numbers(3, 5, WIDTH, dtype=dtype, seed=5)
     wanted = linear(activation(*(each.double() for each in given)), layer.weight.double())
@@ -89,7 +89,7 @@ def test_the_layer_behind_an_activation_and_its_gradients_are_torchs(
 
 
 def test_hooks_of_the_layer_see_its_input_and_its_output() -> None:
-    layer = nn.Linear(INNER, WIDTH, bias=False)
+    layer = Down(INNER, WIDTH, bias=False)
     seen: list[Tensor] = []
     layer.register_forward_hook(lambda module, inputs, output: seen.extend((*inputs, output)))
     x = numbers(3, INNER, dtype=torch.float32, seed=0)
@@ -99,7 +99,7 @@ def test_hooks_of_the_layer_see_its_input_and_its_output() -> None:
 
 
 def test_a_frozen_matrix_gets_no_gradient() -> None:
-    layer = nn.Linear(INNER, WIDTH, bias=False).requires_grad_(False)
+    layer = Down(INNER, WIDTH, bias=False).requires_grad_(False)
     x = numbers(3, INNER, dtype=torch.float32, seed=0)
     after(layer, gelu, x).sum().backward()
     assert layer.weight.grad is None
