@@ -75,8 +75,8 @@ format: $(INSTALLED)  ## Rewrite the code in the house style
 	@if [ -e $(JAVASCRIPT)/.installed ]; then \
 		cd dashboard && ../$(JAVASCRIPT)/node_modules/.bin/biome check --colors=off --write; fi
 
-bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md
-	$(BIN)/python -m benchmarks
+bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md (ONLY="--only memory" measures a part)
+	$(BIN)/python -m benchmarks $(ONLY)
 
 bench-course: $(INSTALLED)  ## Play a course's busiest hours (ONLY="--only opening"); writes docs/benchmarks-course.md
 	$(BIN)/python -m benchmarks.course --chromium 10 $(ONLY)

@@ -25,36 +25,46 @@ from benchmarks.ratios import ratio
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 
+Row = tuple[str, str, str]
+
+
 def main() -> None:
     """Measure and write the page."""
     arguments = argparse.ArgumentParser(description=main.__doc__)
     arguments.add_argument("--quick", action="store_true", help="few repeats, prints only")
-    quick = arguments.parse_args().quick
-    rows: list[Row] = []
-    sections: tuple[Callable[[], list[Row]], ...] = (
-        lambda: launch_rows(pairs=2 if quick else 5),
-        # Long enough for the node to bring news twice or thrice.
-        lambda: step_rows(pairs=2 if quick else 30, steps=200 + training.SKIPPED_STEPS),
-        lambda: service_rows(seconds=2 if quick else 10),
-        lambda: watching_rows(streams=100 if quick else 1000, seconds=3 if quick else 10),
-        lambda: booking_rows(rounds=2 if quick else 30),
-        usage_rows,
-        memory_rows,
-        placement_rows,
-        plan_rows,
-        lambda: page_rows(pairs=3 if quick else 10),
-        lambda: workbench_rows(keys=50 if quick else 400, starts=2 if quick else 5),
+    arguments.add_argument(
+        "--only", action="append", choices=[*sections(quick=True)], help="one part, prints only"
     )
-    for section in sections:
-        rows += (found := section())
+    asked = arguments.parse_args()
+    parts = sections(quick=asked.quick)
+    rows: list[Row] = []
+    for name in asked.only or parts:
+        rows += (found := parts[name]())
         sys.stderr.write(as_lines(found))  # what fails later does not take it away
     page = as_page(rows)
     sys.stdout.write(page)
-    if not quick:
+    if not (asked.quick or asked.only):
         PAGE.write_text(page)
 
 
-Row = tuple[str, str, str]
+def sections(*, quick: bool) -> dict[str, Callable[[], list[Row]]]:
+    """Return the parts of the page by name, in their order."""
+    return {
+        "launch": lambda: launch_rows(pairs=2 if quick else 5),
+        # Long enough for the node to bring news twice or thrice.
+        "steps": lambda: step_rows(pairs=2 if quick else 30, steps=200 + training.SKIPPED_STEPS),
+        "service": lambda: service_rows(seconds=2 if quick else 10),
+        "streams": lambda: watching_rows(
+            streams=100 if quick else 1000, seconds=3 if quick else 10
+        ),
+        "bookings": lambda: booking_rows(rounds=2 if quick else 30),
+        "usage": usage_rows,
+        "memory": memory_rows,
+        "placement": placement_rows,
+        "plans": plan_rows,
+        "pages": lambda: page_rows(pairs=3 if quick else 10),
+        "workbenches": lambda: workbench_rows(keys=50 if quick else 400, starts=2 if quick else 5),
+    }
 
 
 def launch_rows(*, pairs: int) -> list[Row]:
