@@ -53,7 +53,7 @@ def test_the_middle_of_a_log_goes_back_to_the_disk_while_it_grows(
     assert content[: CAP // 2] == lines(0, CAP // 32)
     assert content[-CAP // 2 :] == lines(written - CAP // 32, written)
     assert len(told) == 1
-    assert told[0].startswith("rank-0/stdout.log is longer than 0.0625 MiB")
+    assert told[0].startswith("rank-0/stdout.log is longer than 64.0 KiB")
 
 
 def test_a_log_that_is_short_enough_is_left_alone(tmp_path: Path, log: Path) -> None:
