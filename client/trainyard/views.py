@@ -530,7 +530,8 @@ class StepTime(View):
 
     expected_s: float
     low_s: float
-    """Duration of the fastest runs of its kind, with all traffic hidden that can be."""
+    """Duration of the fastest runs of its kind, with all traffic hidden that can be, at the
+    bandwidth of the data sheets."""
     high_s: float
     """Duration of the slowest runs of its kind, with no traffic hidden."""
     compute_s: float

@@ -137,7 +137,8 @@ def test_an_attempt_on_several_nodes_waits_until_all_are_ready() -> None:
         return phase
 
     assert asyncio.run(live()) == "ready"
-    assert [kind for kind, _ in node.told].count("metrics") == 3
+    told = [message for kind, message in node.told if kind == "metrics"]
+    assert [line["step"] for message in told for line in message["lines"]] == [1, 2, 3]
 
 
 def test_cycles_are_counted_between_two_looks() -> None:
