@@ -137,7 +137,7 @@ def run(scheduler: Scheduler, listener: BellListener, cycle_s: float) -> None:
     leadership, numbers = scheduler.leadership, scheduler.leadership.numbers
     ended: float | None = None
     while not listener.closed:
-        begun, writes = time.monotonic(), leadership.writes
+        begun, begun_at, writes = time.monotonic(), utc_now(), leadership.writes
         led = cycle(scheduler)
         took_s = time.monotonic() - begun
         if not led:
@@ -151,18 +151,19 @@ def run(scheduler: Scheduler, listener: BellListener, cycle_s: float) -> None:
         ended = begun + took_s
         listener.pause(min(took_s, cycle_s))
         is_quiet = listener.hears and leadership.writes == writes
-        listener.wait(rest_s(cycle_s, utc_now(), is_quiet=is_quiet) - took_s)
+        listener.wait(rest_s(cycle_s, begun_at, is_quiet=is_quiet) - took_s)
 
 
-def rest_s(cycle_s: float, now: datetime, *, is_quiet: bool) -> float:
-    """Return the longest time, in seconds, from one cycle to the next.
+def rest_s(cycle_s: float, begun_at: datetime, *, is_quiet: bool) -> float:
+    """Return the longest time, in seconds, from the beginning of one cycle to that of the next.
 
     `is_quiet`: the last one wrote nothing, and a ring would be heard. Then only time brings news,
-    and nearly all of that at whole minutes, when leases and windows begin and end.
+    and nearly all of that at whole minutes, when leases and windows begin and end: one that passed
+    during the cycle was not seen by it.
     """
     if not is_quiet:
         return cycle_s
-    return min(QUIET_CYCLES * cycle_s, 60 - now.timestamp() % 60)
+    return min(QUIET_CYCLES * cycle_s, 60 - begun_at.timestamp() % 60)
 
 
 def cycle(scheduler: Scheduler) -> bool:
