@@ -294,8 +294,17 @@ def shares(resolved: ResolvedSpec) -> list[StageShare]:
         layers = -(-spec.model.layers // ranks)
         parts = (trained / ranks, frozen / ranks, (copied + of_head) / ranks)
         kept = micro_batches_kept(resolved, 0)
-        place, sends = 0, 2 * (num_stages // ranks - 1)
-        return [StageShare(layers, *parts, True, True, kept, place, sends)]
+        return [
+            StageShare(
+                layers,
+                *parts,
+                has_embedding=True,
+                has_head=True,
+                in_flight=kept,
+                place=0,
+                sends=2 * (num_stages // ranks - 1),
+            )
+        ]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
     # Weights outside layers are trained, or frozen as they are.
     per_end = (1, 0) if spec.adapter is None else (0, bytes_per_frozen(spec))

@@ -4,12 +4,7 @@ from collections.abc import Iterator
 
 from strategies.plan.catalog import BYTES_PER_WEIGHT
 from strategies.plan.rules.problem import Problem, ResolvedSpec
-from strategies.plan.spec import (
-    ZERO_STAGES,
-    LearningRateScaling,
-    OptimizerName,
-    Precision,
-)
+from strategies.plan.spec import ZERO_STAGES, LearningRateScaling, OptimizerName, Precision
 
 BY_MATRIX = (OptimizerName.LARS, OptimizerName.LAMB)
 

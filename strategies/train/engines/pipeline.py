@@ -147,7 +147,7 @@ class PipelineEngine(TorchEngine):
     num_stages: int
     stages: dict[int, ParallelModel]
     """Stages of this rank, by number."""
-    torch_stages: list["Stage"]
+    torch_stages: list[Stage]
     """The same, as torch's schedule sees them."""
     positions: Tensor | None
     """Positions of this rank's tokens in a sample; None: all."""

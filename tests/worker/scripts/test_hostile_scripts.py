@@ -228,7 +228,7 @@ def test_what_it_prints_without_end_is_left_out_but_for_its_beginning_and_end(
     said = output_of(tried.api, "job_prints")
     assert said.startswith("the beginning\n")
     assert re.search(
-        r"\n\[2\d,\d{3},\d{3} bytes are left out here: this node keeps 1.0 MiB of a log", said
+        r"\n\[2\d,\d{3},\d{3} bytes are left out here: this node keeps 1\.0 MiB of a log", said
     )
     assert "the end, never more than" in said
     assert len(said) < 3 << 20

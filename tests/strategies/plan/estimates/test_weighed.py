@@ -296,7 +296,7 @@ LONG = [
         if (stage, name) != ("zero1", ", 128,256 words")  # ranks differ: one has the head's matrix
     ),
     two("tensor", {"strategy": "tensor"}),
-    two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
+    two("tensor, sequence parallel", TENSOR),
     two("tensor, llama, sequence parallel", TENSOR, model=LLAMA),
     two("tensor, llama, LoRA", TENSOR, model=LLAMA, adapter=LORA),
     two("pipeline, GPipe", {"strategy": "pipeline", "pipeline_schedule": "GPipe"}),
