@@ -10,6 +10,7 @@ from strategies.plan.layout import Layout
 from strategies.plan.spec import (
     ActivationCheckpointing,
     Float32Matmul,
+    Gather,
     GradientCompression,
     ModelName,
     Offload,
@@ -20,6 +21,7 @@ from strategies.plan.spec import (
     Strategy,
     TrainSpec,
 )
+from strategies.plan.stages import goes_back_in_halves
 
 BYTES_PER_WEIGHT = {
     Precision.FLOAT64: 8,
@@ -150,6 +152,26 @@ def shares_copies(spec: TrainSpec, layout: Layout) -> bool:
     """
     keeps_all = spec.activation_checkpointing is ActivationCheckpointing.NONE
     return computes_in_half(spec) and keeps_all and layout.shard == 1 and layout.pipeline > 1
+
+
+def multiplies_together(spec: TrainSpec, layout: Layout) -> bool:
+    """Return True if tensor-parallel ranks multiply features with all matrices that read them in
+    one node of autograd's graph, which sends while it multiplies.
+
+    An adapter reads them too; a matrix that is gathered by itself must be called by itself; and a
+    node would be at work in both halves of a backward pass.
+    """
+    one_call = spec.adapter is None and spec.tiling.gather is not Gather.MATRIX
+    is_text = not spec.model.name.reads_images
+    return layout.tensor > 1 and is_text and one_call and not goes_back_in_halves(spec, layout)
+
+
+def gathers_again(spec: TrainSpec, layout: Layout) -> bool:
+    """Return True if ranks that share a sample's tokens gather the features of all for the
+    backward pass again, instead of keeping them. A layer that is computed again gathers anyway."""
+    keeps_all = spec.activation_checkpointing is ActivationCheckpointing.NONE
+    splits_tokens = spec.parallelism.sequence_parallel
+    return splits_tokens and keeps_all and multiplies_together(spec, layout)
 
 
 def multiplies_in_tf32(spec: TrainSpec) -> bool:

@@ -19,7 +19,6 @@ from strategies.plan.data.reading import BadData
 from worker.node.api_client import ApiClient, DamagedFile, RequestRefused, Unreachable
 from worker.preparing.cache import touch
 from worker.preparing.environments import CannotBuild, build, requirements_in
-from worker.preparing.idx_files import write_idx
 from worker.preparing.preparing_script import CannotStart, ScriptHost, package_proxy
 from worker.scripts.inputs import InputMount, file_entry, folder_entry, let_read, mount_of
 
@@ -75,6 +74,8 @@ class Fetcher:
         let_read(entry)
         mount = mount_of(self.cache, one)
         if mount.images is not None:
+            from worker.preparing.idx_files import write_idx  # needs numpy: 8 MiB at rest
+
             images = Path(mount.images)
             touch(images)
             try:

@@ -7,7 +7,7 @@ torch-free.
 from typing import NamedTuple
 
 from strategies.plan import image_shapes
-from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
+from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, gathers_again
 from strategies.plan.loss_runs import tokens_at_once
 from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
@@ -29,7 +29,12 @@ from strategies.plan.spec import (
     Strategy,
     TrainSpec,
 )
-from strategies.plan.stages import SINGLE_STAGE, ZERO_BUBBLE, schedule_of, stages_per_rank
+from strategies.plan.stages import (
+    SINGLE_STAGE,
+    goes_back_in_halves,
+    schedule_of,
+    stages_per_rank,
+)
 
 FLOAT32 = 4
 
@@ -41,7 +46,7 @@ class KeptBytes(NamedTuple):
     residual: float
     """Features between matrices: whole on every rank; split by sequence parallelism."""
     read: float
-    """Input of a pair of matrices: whole on every rank."""
+    """Input of a pair of matrices: whole on every rank, unless it is gathered again."""
     inner: float
     """Features inside a pair of matrices: always split over the ranks."""
 
@@ -87,7 +92,8 @@ def layer_bytes(resolved: ResolvedSpec, how: ActivationCheckpointing) -> float:
     kept = kept_by_layer(resolved.spec, how, lean=is_lean(resolved))
     tensor = resolved.layout.tensor
     between = tensor if resolved.spec.parallelism.sequence_parallel else 1
-    return tokens(resolved) * (kept.residual / between + kept.read + kept.inner / tensor)
+    read = tensor if gathers_again(resolved.spec, resolved.layout) else 1
+    return tokens(resolved) * (kept.residual / between + kept.read / read + kept.inner / tensor)
 
 
 def is_lean(resolved: ResolvedSpec) -> bool:
@@ -139,9 +145,7 @@ def waiting_bytes(resolved: ResolvedSpec, layers: float, place: int) -> float:
     """
     spec, ranks = resolved.spec, resolved.layout.pipeline
     schedule = schedule_of(resolved.strategy, spec.parallelism)
-    goes_back_whole = spec.activation_checkpointing is not ActivationCheckpointing.NONE
-    is_text = not spec.model.name.reads_images
-    if ranks == 1 or schedule not in ZERO_BUBBLE or goes_back_whole or not is_text:
+    if spec.model.name.reads_images or not goes_back_in_halves(spec, resolved.layout):
         return 0.0
     of_stage = layers / stages_per_rank(schedule, spec.parallelism)
     waiting = of_stage * gradient_bytes_of_layer(resolved)

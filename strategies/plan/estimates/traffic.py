@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT, shares_copies
+from strategies.plan.catalog import (
+    BYTES_PER_FEATURE,
+    BYTES_PER_WEIGHT,
+    gathers_again,
+    multiplies_together,
+    shares_copies,
+)
 from strategies.plan.estimates.activations import bytes_between_stages, tokens
 from strategies.plan.estimates.memory import frozen_weight_bytes
 from strategies.plan.estimates.optimizer_step import averages_per_weight
@@ -192,23 +198,31 @@ def tensor(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     """Yield two sums of features per pass of a layer, one at each end of the model, and the loss.
 
     A recomputed layer does not send its output again, so one sum is enough; in two halves, of
-    tokens and of features (sequence parallelism), both inputs are gathered once more.
+    tokens and of features (sequence parallelism), both inputs are gathered once more, as they are
+    if they are not kept. What travels while the backward pass multiplies: gradients of what its
+    pairs of matrices read, and what is gathered again.
     """
     spec, ranks = resolved.spec, resolved.layout.tensor
     if ranks == 1:
         return
-    halves = spec.parallelism.sequence_parallel
-    in_layer = 4.0
+    halves, layers = spec.parallelism.sequence_parallel, layers_on_a_rank(resolved)
+    in_layer, behind = 4.0, 0.0
     if recomputes(resolved):
         in_layer = 5.5 if halves else 5.0
-    sums = in_layer * layers_on_a_rank(resolved) + (2 if resolved.layout.pipeline == 1 else 1)
-    num_bytes = sums * BYTES_PER_FEATURE[spec.precision]
+    if multiplies_together(spec, resolved.layout):
+        behind = 1.0 if halves else 2.0
+        in_layer -= behind
+    if gathers_again(spec, resolved.layout):
+        behind += 1
+    sums = in_layer * layers + (2 if resolved.layout.pipeline == 1 else 1)
     loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens(resolved) * BYTES_OF_LOSS)
-    features = all_reduce(ranks, int(shares.features * num_bytes))
-    sent = shares.micro_batches * (features + loss)
     how = "scattered and gathered" if halves else "summed"
-    what = f"features {how} {sums:g} times in each micro-batch"
-    yield along(resolved, ("tensor",), sent, overlaps=False, what=what)
+    for times, beside, overlaps in ((sums, loss, False), (behind * layers, 0, True)):
+        num_bytes = int(shares.features * times * BYTES_PER_FEATURE[spec.precision])
+        sent = shares.micro_batches * (all_reduce(ranks, num_bytes) + beside)
+        what = f"features {how} {times:g} times in each micro-batch"
+        if sent:
+            yield along(resolved, ("tensor",), sent, overlaps=overlaps, what=what)
 
 
 def along(

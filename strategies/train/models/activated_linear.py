@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import linear
 
 from strategies.train.models.autocast import as_autocast_wants, without_autocast
+from strategies.train.models.products import Products, one_by_one
 
 Activation = Callable[..., Tensor]
 IS_LAST = ContextVar("is_last", default=False)
@@ -42,8 +43,13 @@ class ActivatedPart(nn.Module):
     """Part of a layer that ends with an activation and a matrix, `down`."""
 
     down: nn.Module
+    products: Products
     recomputes = True
     """False in a layer that is computed again as a whole, which would repeat its last product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = one_by_one  # tensor parallelism replaces it
 
     def finish(self, activation: Activation, *inputs: Tensor) -> Tensor:
         """Return down(activation(*inputs)).

@@ -10,6 +10,7 @@ from strategies.plan.attention_kernels import repeats_keys
 from strategies.plan.shapes import head_width, kv_width, query_width
 from strategies.plan.spec import ModelSpec, Precision, RopeScaling
 from strategies.train.models.norms import RMSNorm
+from strategies.train.models.products import Products, one_by_one
 
 PRECISIONS = {
     torch.float64: Precision.FLOAT64,
@@ -129,12 +130,14 @@ class Attention(nn.Module):
             self.query_norm, self.key_norm = (
                 RMSNorm(self.head_width, eps=spec.norm_epsilon, dtype=dtype) for _ in range(2)
             )
+        self.products: Products = one_by_one  # tensor parallelism replaces it
         self.attend = attend  # context parallelism replaces it
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
-        query_BTHD = self.query(x_BTC).unflatten(-1, (-1, self.head_width))
-        key_BTKD = self.key(x_BTC).unflatten(-1, (-1, self.head_width))
-        value_BTKD = self.value(x_BTC).unflatten(-1, (-1, self.head_width))
+        query_BTHD, key_BTKD, value_BTKD = (
+            torch.unflatten(product, -1, (-1, self.head_width))
+            for product in self.products(x_BTC, self.query, self.key, self.value)
+        )
         if self.query_norm is not None and self.key_norm is not None:
             query_BTHD, key_BTKD = self.query_norm(query_BTHD), self.key_norm(key_BTKD)
         mixed_BHTD = self.attend(

@@ -19,7 +19,7 @@ class FeedForward(ActivatedPart):
         self.down = Down(inner, width, bias=False, dtype=dtype)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        return self.finish(gelu, self.up(x_BTC))
+        return self.finish(gelu, *self.products(x_BTC, self.up))
 
 
 class Block(nn.Module):

@@ -27,7 +27,7 @@ class FeedForward(ActivatedPart):
         self.down = Down(inner, width, bias=False, dtype=dtype)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        return self.finish(gated, self.gate(x_BTC), self.up(x_BTC))
+        return self.finish(gated, *self.products(x_BTC, self.gate, self.up))
 
 
 class Block(nn.Module):

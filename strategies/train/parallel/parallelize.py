@@ -6,7 +6,14 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from strategies.plan.catalog import gathers_in_half, keeps_on_host, reduces_each, shares_copies
+from strategies.plan.catalog import (
+    gathers_again,
+    gathers_in_half,
+    keeps_on_host,
+    multiplies_together,
+    reduces_each,
+    shares_copies,
+)
 from strategies.plan.spec import FrozenBase, TrainSpec
 from strategies.train.init import Source, give_first_weights
 from strategies.train.mesh import Mesh
@@ -64,7 +71,13 @@ def parallelize(model: Network, spec: TrainSpec, mesh: Mesh, source: Source) -> 
     which gives each layer its initial weights and splits it before the next layer takes memory.
     """
     if (tensor_ranks := mesh.along("tensor")) is not None:
-        split_matrices(model, tensor_ranks, sequence_parallel=spec.parallelism.sequence_parallel)
+        split_matrices(
+            model,
+            tensor_ranks,
+            sequence_parallel=spec.parallelism.sequence_parallel,
+            together=multiplies_together(spec, mesh.layout),
+            gathers_again=gathers_again(spec, mesh.layout),
+        )
 
     forget_activations(model, spec.activation_checkpointing)
 

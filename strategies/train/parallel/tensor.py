@@ -29,48 +29,75 @@ from torch.distributed.tensor.parallel import (
 
 from strategies.train.adapters.adapters import Lora
 from strategies.train.models.activated_linear import ActivatedPart, Down, is_plain
+from strategies.train.models.attention import Attention
 from strategies.train.models.linear_cross_entropy import Words
 from strategies.train.models.network import Network
 from strategies.train.models.transformer import Head
+from strategies.train.parallel.columns import Columns, split_columns
+
+READERS = (
+    "attention.query",
+    "attention.key",
+    "attention.value",
+    "feed_forward.gate",
+    "feed_forward.up",
+)
+"""First matrices of each pair."""
 
 
-def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool) -> None:
+def split_matrices(
+    model: Network,
+    ranks: DeviceMesh,
+    *,
+    sequence_parallel: bool,
+    together: bool,
+    gathers_again: bool,
+) -> None:
     """Split a model on the meta device.
 
-    Columns first, then rows, so that a pair of matrices costs one reduction each way.
+    Columns first, then rows, so that a pair of matrices costs one reduction each way. Matrices that
+    read the same features are multiplied `together` (see `Columns`), or each by itself.
     """
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     between = Shard(1) if sequence_parallel else Replicate()
     whole = Replicate()
     for layer in model.layers.values():
+        modules = dict(layer.named_modules())
         styles: dict[str, ParallelStyle] = {
-            # The features of all tokens are gathered once for all matrices that read them.
-            "attention": PrepareModuleInput(
-                input_layouts=(between, None, None), desired_input_layouts=(whole, None, None)
-            ),
-            "feed_forward": PrepareModuleInput(
-                input_layouts=(between,), desired_input_layouts=(whole,)
-            ),
-            "attention.output": RowwiseParallel(output_layouts=between),
+            "attention.output": RowwiseParallel(output_layouts=between)
         }
         part = layer.feed_forward
+        if together:
+            columns = Columns(
+                ranks.get_group(), splits_tokens=sequence_parallel, gathers_again=gathers_again
+            )
+            for reader in (layer.attention, part):
+                assert isinstance(reader, Attention | ActivatedPart)
+                reader.products = columns
+            for name in READERS:
+                if (matrix := modules.get(name)) is not None:
+                    split_columns(matrix, ranks)
+        else:
+            styles |= dict.fromkeys(READERS, ColwiseParallel())
+            # The features of all tokens are gathered once for all matrices that read them.
+            styles["attention"] = PrepareModuleInput(
+                input_layouts=(between, None, None), desired_input_layouts=(whole, None, None)
+            )
+            styles["feed_forward"] = PrepareModuleInput(
+                input_layouts=(between,), desired_input_layouts=(whole,)
+            )
         if isinstance(part, ActivatedPart) and is_plain(part.down):
             split_sum(part, part.down, ranks, between)
         else:
             styles["feed_forward.down"] = RowwiseParallel(output_layouts=between)
-        for name in ("attention.query", "attention.key", "attention.value"):
-            styles[name] = ColwiseParallel()
         for name in ("attention.query_norm", "attention.key_norm"):
             styles[name] = SequenceParallel(sequence_dim=2, use_local_output=True)  # by heads
-        for name in ("feed_forward.gate", "feed_forward.up"):
-            styles[name] = ColwiseParallel()
         for name in ("attention_norm", "feed_forward_norm"):
             if sequence_parallel:
                 styles[name] = SequenceParallel(use_local_output=True)
-        present = {name for name, _ in layer.named_modules()}
-        styles = {name: style for name, style in styles.items() if name in present}
+        styles = {name: style for name, style in styles.items() if name in modules}
         parallelize_module(layer, ranks, styles)
-        for name, lora in layer.named_modules():
+        for name, lora in modules.items():
             if isinstance(lora, Lora):
                 matrix = name.replace(".lora.", ".")
                 by_columns = isinstance(styles[matrix], ColwiseParallel)

@@ -44,6 +44,7 @@ def sent(found: Plan) -> dict[str, Traffic]:
         pytest.param({"strategy": "zero2"}, "none", marks=pytest.mark.slow),
         pytest.param({"strategy": "tensor"}, "full", marks=ALSO_FAKE),
         pytest.param({"strategy": "tensor", "sequence_parallel": True}, "full", marks=ALSO_FAKE),
+        pytest.param({"strategy": "tensor", "sequence_parallel": True}, "none", marks=ALSO_FAKE),
         ({"strategy": "pipeline", "pipeline_schedule": "Interleaved1F1B"}, "none"),
         ({"strategy": "pipeline", "pipeline_schedule": "ZBVZeroBubble"}, "none"),
         pytest.param({"strategy": "context"}, "full", marks=ALSO_FAKE),

@@ -1,0 +1,130 @@
+"""Products with matrices of which each tensor-parallel rank has some columns.
+
+The backward pass sends while it multiplies. With sequence parallelism a rank keeps the features of
+its own tokens, and gathers those of all again meanwhile: Korthikanti et al., arXiv:2205.05198,
+section 4.2.2.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn.functional import linear
+
+from strategies.train.models.autocast import as_autocast_wants, without_autocast
+
+Awaited = Callable[[], Tensor]
+"""Function that waits for a message and returns it."""
+
+
+def split_columns(matrix: nn.Linear, ranks: DeviceMesh) -> None:
+    """Give every rank some columns of a matrix, and their biases."""
+    for name, whole in list(matrix.named_parameters(recurse=False)):
+        setattr(matrix, name, nn.Parameter(distribute_tensor(whole, ranks, [Shard(0)])))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The products of one rank: features of all tokens with its own columns."""
+
+    ranks: dist.ProcessGroup
+    splits_tokens: bool
+    """True if a rank brings the features of its own tokens: sequence parallelism."""
+    gathers_again: bool
+    """True if features of all tokens are gathered once more instead of kept."""
+
+    def __call__(self, x: Tensor, *matrices: nn.Linear) -> Sequence[Tensor]:
+        """Map (B, T / ranks, C), or (B, T, C) unless tokens are split, to one (B, T, columns) for
+        each matrix."""
+        weights = [as_autocast_wants(own(matrix.weight)) for matrix in matrices]
+        biases = [None if m.bias is None else as_autocast_wants(own(m.bias)) for m in matrices]
+        products: Sequence[Tensor] = ColumnProducts.apply(  # type: ignore[no-untyped-call]
+            self, as_autocast_wants(x), *weights, *biases
+        )
+        return products
+
+    def gather(self, x: Tensor) -> Awaited:
+        """Start to gather the features of all tokens."""
+        if not self.splits_tokens:
+            return lambda: x
+        samples, tokens, width = x.shape
+        parts = x.new_empty(self.ranks.size() * samples, tokens, width)
+        work = dist.all_gather_single(parts, x.contiguous(), self.ranks, async_op=True)
+
+        def awaited() -> Tensor:
+            work.wait()
+            by_rank = torch.unflatten(parts, 0, (-1, samples))
+            return by_rank.transpose(0, 1).flatten(1, 2)
+
+        return awaited
+
+    def add_up(self, x: Tensor) -> Awaited:
+        """Start to add up the ranks' gradients of features, each rank those that it brought."""
+        if not self.splits_tokens:
+            work = dist.all_reduce(x, group=self.ranks, async_op=True)
+            total = x
+        else:
+            by_rank = torch.unflatten(x, 1, (self.ranks.size(), -1)).transpose(0, 1)
+            parts = by_rank.flatten(0, 1).contiguous()
+            total = x.new_empty(by_rank.shape[1:])
+            work = dist.reduce_scatter_single(total, parts, group=self.ranks, async_op=True)
+
+        def awaited() -> Tensor:
+            work.wait()
+            return total
+
+        return awaited
+
+
+def own(parameter: Tensor) -> Tensor:
+    """Return this rank's part."""
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+class ColumnProducts(torch.autograd.Function):
+    """Autograd function of `Columns`."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Columns, x: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+        half = len(parameters) // 2
+        weights, biases = parameters[:half], parameters[half:]
+        ctx.columns = columns
+        x_BTC = columns.gather(x)()
+        ctx.save_for_backward(x if columns.gathers_again else x_BTC, *weights)
+        with without_autocast(x):
+            return tuple(linear(x_BTC, *each) for each in zip(weights, biases, strict=True))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        columns: Columns = ctx.columns
+        _, needs_x, *needs = ctx.needs_input_grad
+        needs_weights, needs_biases = needs[: len(weights)], needs[len(weights) :]
+        flat = [gradient.flatten(0, -2) for gradient in gradients]
+        of_all: Awaited = columns.gather(x) if columns.gathers_again else lambda: x
+        with without_autocast(x):
+            total: Awaited | None = None
+            if needs_x:
+                of_x = flat[0] @ weights[0]
+                for gradient, weight in zip(flat[1:], weights[1:], strict=True):
+                    of_x.addmm_(gradient, weight)
+                total = columns.add_up(torch.unflatten(of_x, 0, gradients[0].shape[:-1]))
+                del of_x
+            x_NC = of_all().flatten(0, -2)
+            del of_all
+            of_weights = [
+                gradient.T @ x_NC if needed else None
+                for gradient, needed in zip(flat, needs_weights, strict=True)
+            ]
+            of_biases = [
+                gradient.sum(dim=0) if needed else None
+                for gradient, needed in zip(flat, needs_biases, strict=True)
+            ]
+        return None, total() if total else None, *of_weights, *of_biases
