@@ -7,10 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+import httpx2
+import psutil
 import yaml
 
 from benchmarks.ratios import Ratio, ratio
@@ -22,7 +25,11 @@ from strategies.plan.spec import TrainSpec
 from tests.running import Running, running_platform, wait_for
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
-SKIPPED_STEPS = 10  # caches and allocators warm up
+ENDLESS = 1_000_000
+TURN_S, GET_GOING_S = 5.0, 0.5
+WARM_TURNS = 2  # in which caches and allocators warm up
+
+Turn = tuple[float, float]
 
 
 def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
@@ -30,29 +37,90 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
     platform, and with torchrun by hand; measured in turn."""
     warm, torchrun, by_hand = [], [], []
     with running_platform(forked=False) as platform:
-        _submit_and_wait(platform, steps=2, launcher="warm")  # the text is built, the node is warm
+        _seconds_to_first_step(platform, "warm")  # the text is built, the node is warm
         for _ in range(pairs):
-            warm.append(_submit_and_wait(platform, steps=2, launcher="warm")[0])
-            torchrun.append(_submit_and_wait(platform, steps=2, launcher="torchrun")[0])
-            by_hand.append(_by_hand(steps=2)[0])
+            warm.append(_seconds_to_first_step(platform, "warm"))
+            torchrun.append(_seconds_to_first_step(platform, "torchrun"))
+            by_hand.append(_seconds_to_first_step_by_hand())
     return warm, torchrun, by_hand
 
 
-def step_time(pairs: int, steps: int) -> tuple[Ratio, Ratio]:
-    """Return the step time under the platform / under torchrun by hand, run in turn: of the median
-    step of each run, and of its mean step, in which each interruption counts."""
-    ours, theirs = [], []
-    with running_platform(forked=False) as platform:
-        _submit_and_wait(platform, steps=2, launcher="warm")
-        for _ in range(pairs):
-            ours.append(_submit_and_wait(platform, steps, "auto")[1])
-            # The platform is idle meanwhile, as it would be on a node of its own.
-            theirs.append(_by_hand(steps)[1])
+def step_time(pairs: int) -> tuple[Ratio, Ratio]:
+    """Return the step time under the platform / under torchrun by hand: of the median step of each
+    turn, and of its mean step, in which each interruption counts.
+
+    Two trainings take turns of a few seconds, so that both meet the same speed of the cores. While
+    one is at work all processes of the other stand still, the platform's own included.
+    """
+    turns: tuple[list[Turn], list[Turn]] = ([], [])
+    with (
+        running_platform(forked=False) as platform,
+        platform.http() as client,
+        _by_hand(ENDLESS) as (by_hand, theirs),
+    ):
+        _, ours = _submit(platform, client, _spec(ENDLESS))
+        for metrics in (ours, theirs):
+            wait_for(partial(_first_line, metrics), what="the first step", every_s=0.1)
+        # From here on the API is asked nothing: whoever reads a job is a viewer of it, and each
+        # answer is work beside the steps that are measured.
+        _suspend([*_platform(platform), *_family(by_hand.pid)])
+        for _ in range(pairs + WARM_TURNS):
+            for family, kept in zip(
+                (_platform(platform), _family(by_hand.pid)), turns, strict=True
+            ):
+                kept.append(_take_turn(family))
+        found = [
+            [_steps_within(metrics, turn) for turn in kept[WARM_TURNS:]]
+            for metrics, kept in zip((ours, theirs), turns, strict=True)
+        ]
+        for process in _platform(platform):
+            process.resume()  # and end in order
     of_medians, of_means = (
-        ratio([average(one) for one in ours], [average(one) for one in theirs])
+        ratio(*([average(steps) for steps in of_turns] for of_turns in found))
         for average in (statistics.median, statistics.fmean)
     )
     return of_medians, of_means
+
+
+def _take_turn(family: Sequence[psutil.Process]) -> Turn:
+    """Let the processes work for a turn; return its part after the start, in seconds since 1970."""
+    for process in family:
+        process.resume()
+    time.sleep(GET_GOING_S)
+    begin = time.time()
+    time.sleep(TURN_S)
+    end = time.time()
+    _suspend(family)
+    return begin, end
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """Return a process with all that it has started."""
+    parent = psutil.Process(pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def _platform(platform: Running) -> list[psutil.Process]:
+    """Return all processes of a platform, and the ranks of its jobs."""
+    return list({*_family(platform.up_pid()), *platform.ranks()})
+
+
+def _suspend(family: Iterable[psutil.Process]) -> None:
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()
+
+
+def _steps_within(metrics: Path, turn: Turn) -> list[float]:
+    """Return the times of the steps that began and ended in a turn."""
+    begin, end = turn
+    return [
+        record["step_time_s"]
+        for record in map(json.loads, metrics.read_text().splitlines())
+        if "step_time_s" in record
+        and begin < record["time"] - record["step_time_s"]
+        and record["time"] < end
+    ]
 
 
 def _spec(steps: int) -> dict[str, object]:
@@ -63,41 +131,45 @@ def _spec(steps: int) -> dict[str, object]:
     return dict(spec)
 
 
-def _submit_and_wait(platform: Running, steps: int, launcher: str) -> tuple[float, list[float]]:
-    """Submit a job; return the seconds from the POST to the first step, and every step time after
-    the warm-up."""
-    spec = _spec(steps) | {"launcher": launcher}
+def _submit(platform: Running, client: httpx2.Client, spec: dict[str, object]) -> tuple[str, Path]:
+    """Submit a job; return its id and its file of metrics, once it has a folder."""
+    job_id: str = client.post("/v1/jobs", json=spec).raise_for_status().json()["id"]
+
+    def run_directory() -> Path | None:
+        return next((platform.data.node / "attempts").glob(f"{job_id}.*"), None)
+
+    folder = wait_for(run_directory, what="the run directory", every_s=0.005)
+    return job_id, RunDirectory(folder).metrics
+
+
+def _seconds_to_first_step(platform: Running, launcher: str) -> float:
+    """Return the seconds from the submission of a short job to its first step; wait for its end."""
     with platform.http() as client:
         submitted = time.time()
-        answer = client.post("/v1/jobs", json=spec)
-        answer.raise_for_status()
-        job_id = answer.json()["id"]
+        job_id, metrics = _submit(platform, client, _spec(steps=2) | {"launcher": launcher})
+        first = wait_for(lambda: _first_line(metrics), what="the first step", every_s=0.005)
 
         def finished() -> bool:
             job = client.get(f"/v1/jobs/{job_id}").json()
             assert job["state"] not in ("failed", "cancelled"), job["reason"]
             return bool(job["state"] == "succeeded")
 
-        def exited() -> bool:
-            return (metrics.parent / "exit.json").exists() or not metrics.exists()
-
-        def run_directory() -> Path | None:
-            return next((platform.data.node / "attempts").glob(f"{job_id}.*"), None)
-
-        metrics = wait_for(run_directory, what="the run directory", every_s=0.005) / "metrics.jsonl"
-        first = wait_for(lambda: _first_line(metrics), what="the first step", every_s=0.005)
-        # The API is asked nothing before the end: whoever reads a job is a viewer of it, and each
-        # answer is work beside the steps that are measured.
-        wait_for(exited, what="the exit of the ranks", within_s=300, every_s=0.1)
-        wait_for(finished, what="the end of the job", within_s=60, every_s=0.1)
-        parameters = {"keys": "step_time_s", "resolution": "10000"}
-        answer = client.get(f"/v1/jobs/{job_id}/metrics", params=parameters)
-        [series] = answer.raise_for_status().json()["series"]
-    return first - submitted, series["values"][SKIPPED_STEPS:] or series["values"]
+        wait_for(finished, what="the end of the job", every_s=0.1)
+    return first - submitted
 
 
-def _by_hand(steps: int) -> tuple[float, list[float]]:
-    """Run the same plan by torchrun alone; return the same two results."""
+def _seconds_to_first_step_by_hand() -> float:
+    started = time.time()
+    with _by_hand(steps=2) as (process, metrics):
+        assert process.wait() == 0
+        first = _first_line(metrics)
+    assert first is not None
+    return first - started
+
+
+@contextmanager
+def _by_hand(steps: int) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """Run the same plan by torchrun alone; yield its process and its file of metrics."""
     body = _spec(steps)
     spec = TrainSpec.model_validate(
         {key: body[key] for key in TrainSpec.model_fields if key in body}
@@ -106,27 +178,28 @@ def _by_hand(steps: int) -> tuple[float, list[float]]:
         class_name="here", device="cpu", slots=os.cpu_count() or 1, memory_gib=8.0, model=None
     )
     resolved = plan(spec, nodes=1, ranks_per_node=2, hardware=hardware)
-    with _folder() as folder:
-        run = RunDirectory(folder)
+    with tempfile.TemporaryDirectory(prefix="ty-bench-") as name:
+        run = RunDirectory(Path(name))
         text = prepare(Path(tempfile.gettempdir()) / "trainyard-bench")
         run.plan.write_text(
             RunPlan(spec=spec, plan=resolved, dataset_path=str(text)).model_dump_json()
         )
-        environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2))}
-        started = time.time()
-        subprocess.run(
+        process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
                 *("--nproc-per-node", "2", "-m", "strategies.train", "--"),
-                *("--plan", str(run.plan), "--run-dir", str(folder)),
+                *("--plan", str(run.plan), "--run-dir", name),
             ],
-            env=environment,
-            check=True,
-            capture_output=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2))},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
-        first = _first_line(run.metrics)
-        assert first is not None
-        return first - started, _step_times(run.metrics)
+        try:
+            yield process, run.metrics
+        finally:
+            for each in _family(process.pid) if process.poll() is None else ():
+                each.kill()
+            process.wait()
 
 
 def _first_line(metrics: Path) -> float | None:
@@ -135,15 +208,3 @@ def _first_line(metrics: Path) -> float | None:
         return None
     line, newline, _ = metrics.read_text().partition("\n")
     return float(json.loads(line)["time"]) if newline else None
-
-
-def _step_times(metrics: Path) -> list[float]:
-    records = [json.loads(line) for line in metrics.read_text().splitlines()]
-    times = [float(record["step_time_s"]) for record in records if "step_time_s" in record]
-    return times[SKIPPED_STEPS:] or times
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="ty-bench-") as name:
-        yield Path(name)

@@ -21,7 +21,6 @@ from strategies.plan.spec import (
     Strategy,
     TrainSpec,
 )
-from strategies.plan.stages import goes_back_in_halves
 
 BYTES_PER_WEIGHT = {
     Precision.FLOAT64: 8,
@@ -158,12 +157,11 @@ def multiplies_together(spec: TrainSpec, layout: Layout) -> bool:
     """Return True if tensor-parallel ranks multiply features with all matrices that read them in
     one node of autograd's graph, which sends while it multiplies.
 
-    An adapter reads them too; a matrix that is gathered by itself must be called by itself; and a
-    node would be at work in both halves of a backward pass.
+    An adapter reads them too, and a matrix that is gathered by itself must be called by itself.
     """
     one_call = spec.adapter is None and spec.tiling.gather is not Gather.MATRIX
     is_text = not spec.model.name.reads_images
-    return layout.tensor > 1 and is_text and one_call and not goes_back_in_halves(spec, layout)
+    return layout.tensor > 1 and is_text and one_call
 
 
 def gathers_again(spec: TrainSpec, layout: Layout) -> bool:

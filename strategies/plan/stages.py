@@ -5,7 +5,6 @@ round; ZBVZeroBubble reverses every second round, so that the first rank holds b
 """
 
 from strategies.plan import image_shapes
-from strategies.plan.layout import Layout
 from strategies.plan.shapes import (
     ffn_width,
     kv_width,
@@ -13,14 +12,7 @@ from strategies.plan.shapes import (
     tokens_per_sample,
     vocabulary_size,
 )
-from strategies.plan.spec import (
-    ActivationCheckpointing,
-    ModelName,
-    ParallelismSpec,
-    PipelineSchedule,
-    Strategy,
-    TrainSpec,
-)
+from strategies.plan.spec import ModelName, ParallelismSpec, PipelineSchedule, Strategy, TrainSpec
 
 SINGLE_STAGE = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
 ZERO_BUBBLE = (PipelineSchedule.INTERLEAVED_ZERO_BUBBLE, PipelineSchedule.ZBV)
@@ -37,13 +29,6 @@ def stages_per_rank(schedule: PipelineSchedule, parallelism: ParallelismSpec) ->
     """Return the number asked for, or the default: 2 if a rank may hold several, else 1."""
     default = 1 if schedule in SINGLE_STAGE else 2
     return parallelism.pipeline_stages_per_rank or default
-
-
-def goes_back_in_halves(spec: TrainSpec, layout: Layout) -> bool:
-    """Return True if a stage computes the gradients of its input and of its weights apart: in
-    zero-bubble schedules, unless its layers are computed again."""
-    keeps_all = spec.activation_checkpointing is ActivationCheckpointing.NONE
-    return layout.pipeline > 1 and keeps_all and spec.parallelism.pipeline_schedule in ZERO_BUBBLE
 
 
 def can_order(schedule: PipelineSchedule, *, ranks: int, micro_batches: int) -> bool:

@@ -29,12 +29,7 @@ from strategies.plan.spec import (
     Strategy,
     TrainSpec,
 )
-from strategies.plan.stages import (
-    SINGLE_STAGE,
-    goes_back_in_halves,
-    schedule_of,
-    stages_per_rank,
-)
+from strategies.plan.stages import SINGLE_STAGE, ZERO_BUBBLE, schedule_of, stages_per_rank
 
 FLOAT32 = 4
 
@@ -145,7 +140,9 @@ def waiting_bytes(resolved: ResolvedSpec, layers: float, place: int) -> float:
     """
     spec, ranks = resolved.spec, resolved.layout.pipeline
     schedule = schedule_of(resolved.strategy, spec.parallelism)
-    if spec.model.name.reads_images or not goes_back_in_halves(spec, resolved.layout):
+    goes_back_whole = spec.activation_checkpointing is not ActivationCheckpointing.NONE
+    is_text = not spec.model.name.reads_images
+    if ranks == 1 or schedule not in ZERO_BUBBLE or goes_back_whole or not is_text:
         return 0.0
     of_stage = layers / stages_per_rank(schedule, spec.parallelism)
     waiting = of_stage * gradient_bytes_of_layer(resolved)

@@ -18,6 +18,7 @@ from torch.nn.functional import linear
 
 from strategies.train.models.autocast import as_autocast_wants, without_autocast
 from strategies.train.models.products import Products, one_by_one
+from strategies.train.models.wanted import wanted
 
 Activation = Callable[..., Tensor]
 IS_LAST = ContextVar("is_last", default=False)
@@ -102,12 +103,15 @@ class ActivatedLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, *inputs = ctx.saved_tensors
+        _, wants_weight, *wants_inputs = wanted(ctx)
         with without_autocast(weight), torch.enable_grad():
             inputs = [each.detach().requires_grad_() for each in inputs]
             activated = ctx.activation(*inputs)
         of_weight = None
-        if ctx.needs_input_grad[1]:
+        if wants_weight:
             of_weight = gradient.flatten(0, -2).T @ activated.detach().flatten(0, -2)
+        if not any(wants_inputs):
+            return None, of_weight, *(None for _ in inputs)
         result = get_gradient_edge(activated)
         del activated  # before its gradient, of the same size, is made
         return None, of_weight, *torch.autograd.grad(result, inputs, gradient @ weight)

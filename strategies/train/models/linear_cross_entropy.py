@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from strategies.train.models.autocast import without_autocast
+from strategies.train.models.wanted import wanted
 
 
 class Words(NamedTuple):
@@ -91,7 +92,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             x_NC, weight_VC, labels_N, (largest_N, sums_N) = ctx.saved_tensors
-            gradients = Gradients(x_NC, weight_VC, ctx.needs_input_grad)
+            gradients = Gradients(x_NC, weight_VC, wanted(ctx))
             with without_autocast(x_NC):
                 for run in runs(len(x_NC), ctx.at_once):
                     logits_nV = logits_of(x_NC[run], weight_VC)

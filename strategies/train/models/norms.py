@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, rms_norm
 
 from strategies.train.models.autocast import without_autocast
+from strategies.train.models.wanted import wanted
 
 
 class LayerNorm(nn.LayerNorm):
@@ -51,15 +52,18 @@ class RMSNormFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         wide = torch.promote_types(x.dtype, torch.float32)
         gradient, normed = gradient.to(wide), x.to(wide)
         scale = torch.rsqrt(normed.square().mean(dim=-1, keepdim=True) + ctx.epsilon)
         normed = normed * scale
         of_weight = None
-        if ctx.needs_input_grad[1]:
+        wants_x, wants_weight, _ = wanted(ctx)
+        if wants_weight:
             of_weight = (gradient * normed).flatten(0, -2).sum(dim=0).to(weight.dtype)
+        if not wants_x:
+            return None, of_weight, None
         gradient = gradient * weight
         along = (gradient * normed).mean(dim=-1, keepdim=True)
         of_x = gradient.sub_(normed.mul_(along)).mul_(scale)

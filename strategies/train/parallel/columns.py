@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.functional import linear
 
 from strategies.train.models.autocast import as_autocast_wants, without_autocast
+from strategies.train.models.wanted import wanted
 
 Awaited = Callable[[], Tensor]
 """Function that waits for a message and returns it."""
@@ -105,26 +106,27 @@ class ColumnProducts(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         columns: Columns = ctx.columns
-        _, needs_x, *needs = ctx.needs_input_grad
-        needs_weights, needs_biases = needs[: len(weights)], needs[len(weights) :]
+        _, wants_x, *wants = wanted(ctx)
+        wants_weights, wants_biases = wants[: len(weights)], wants[len(weights) :]
         flat = [gradient.flatten(0, -2) for gradient in gradients]
-        of_all: Awaited = columns.gather(x) if columns.gathers_again else lambda: x
+        again = columns.gathers_again and any(wants_weights)
+        of_all = columns.gather(x) if again else None
         with without_autocast(x):
             total: Awaited | None = None
-            if needs_x:
+            if wants_x:
                 of_x = flat[0] @ weights[0]
                 for gradient, weight in zip(flat[1:], weights[1:], strict=True):
                     of_x.addmm_(gradient, weight)
                 total = columns.add_up(torch.unflatten(of_x, 0, gradients[0].shape[:-1]))
                 del of_x
-            x_NC = of_all().flatten(0, -2)
+            x_NC = (of_all() if of_all else x).flatten(0, -2)
             del of_all
             of_weights = [
-                gradient.T @ x_NC if needed else None
-                for gradient, needed in zip(flat, needs_weights, strict=True)
+                gradient.T @ x_NC if is_wanted else None
+                for gradient, is_wanted in zip(flat, wants_weights, strict=True)
             ]
             of_biases = [
-                gradient.sum(dim=0) if needed else None
-                for gradient, needed in zip(flat, needs_biases, strict=True)
+                gradient.sum(dim=0) if is_wanted else None
+                for gradient, is_wanted in zip(flat, wants_biases, strict=True)
             ]
         return None, total() if total else None, *of_weights, *of_biases
