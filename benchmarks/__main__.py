@@ -52,7 +52,7 @@ def sections(*, quick: bool) -> dict[str, Callable[[], list[Row]]]:
     return {
         "launch": lambda: launch_rows(pairs=2 if quick else 5),
         # Long enough for the node to bring news twice or thrice.
-        "steps": lambda: step_rows(pairs=2 if quick else 60),
+        "steps": lambda: step_rows(pairs=2 if quick else 20),
         "service": lambda: service_rows(seconds=2 if quick else 10),
         "streams": lambda: watching_rows(
             streams=100 if quick else 1000, seconds=3 if quick else 10

@@ -27,7 +27,7 @@ from tests.running import Running, running_platform, wait_for
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 ENDLESS = 1_000_000
 TURN_S, GET_GOING_S = 5.0, 0.5
-WARM_TURNS = 2  # in which caches and allocators warm up
+WARM_TURNS, TURNS = 1, 4  # in the first caches and allocators warm up
 
 Turn = tuple[float, float]
 
@@ -46,40 +46,45 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
 
 
 def step_time(pairs: int) -> tuple[Ratio, Ratio]:
-    """Return the step time under the platform / under torchrun by hand: of the median step of each
-    turn, and of its mean step, in which each interruption counts.
+    """Return the step time under the platform / under torchrun by hand, of pairs of trainings: of
+    their median steps, and of their mean steps, in which each interruption counts.
 
-    Two trainings take turns of a few seconds, so that both meet the same speed of the cores. While
-    one is at work all processes of the other stand still, the platform's own included.
+    The two of a pair take turns of a few seconds, so that both meet the same speed of the cores.
+    While one is at work all processes of the other stand still, the platform's own included.
     """
-    turns: tuple[list[Turn], list[Turn]] = ([], [])
-    with (
-        running_platform(forked=False) as platform,
-        platform.http() as client,
-        _by_hand(ENDLESS) as (by_hand, theirs),
-    ):
-        _, ours = _submit(platform, client, _spec(ENDLESS))
+    with running_platform(forked=False) as platform:
+        found = [_steps_in_turns(platform) for _ in range(pairs)]
+    of_medians, of_means = (
+        ratio(*([average(steps) for steps in of_pairs] for of_pairs in zip(*found, strict=True)))
+        for average in (statistics.median, statistics.fmean)
+    )
+    return of_medians, of_means
+
+
+def _steps_in_turns(platform: Running) -> tuple[list[float], list[float]]:
+    """Return the step times of a job, and of the same training by torchrun alone."""
+    with platform.http() as client, _by_hand(ENDLESS) as (by_hand, theirs):
+        job_id, ours = _submit(platform, client, _spec(ENDLESS))
         for metrics in (ours, theirs):
             wait_for(partial(_first_line, metrics), what="the first step", every_s=0.1)
         # From here on the API is asked nothing: whoever reads a job is a viewer of it, and each
         # answer is work beside the steps that are measured.
         _suspend([*_platform(platform), *_family(by_hand.pid)])
-        for _ in range(pairs + WARM_TURNS):
-            for family, kept in zip(
-                (_platform(platform), _family(by_hand.pid)), turns, strict=True
-            ):
-                kept.append(_take_turn(family))
-        found = [
-            [_steps_within(metrics, turn) for turn in kept[WARM_TURNS:]]
-            for metrics, kept in zip((ours, theirs), turns, strict=True)
+        turns = [
+            (_take_turn(_platform(platform)), _take_turn(_family(by_hand.pid)))
+            for _ in range(WARM_TURNS + TURNS)
         ]
+        of_ours, of_theirs = zip(*turns[WARM_TURNS:], strict=True)
+        found = _steps_within(ours, of_ours), _steps_within(theirs, of_theirs)
         for process in _platform(platform):
-            process.resume()  # and end in order
-    of_medians, of_means = (
-        ratio(*([average(steps) for steps in of_turns] for of_turns in found))
-        for average in (statistics.median, statistics.fmean)
-    )
-    return of_medians, of_means
+            process.resume()
+        client.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
+
+        def ended() -> bool:
+            return bool(client.get(f"/v1/jobs/{job_id}").json()["is_final"])
+
+        wait_for(ended, what="the end of the job", every_s=0.1)
+    return found
 
 
 def _take_turn(family: Sequence[psutil.Process]) -> Turn:
@@ -111,15 +116,15 @@ def _suspend(family: Iterable[psutil.Process]) -> None:
             process.suspend()
 
 
-def _steps_within(metrics: Path, turn: Turn) -> list[float]:
-    """Return the times of the steps that began and ended in a turn."""
-    begin, end = turn
+def _steps_within(metrics: Path, turns: Iterable[Turn]) -> list[float]:
+    """Return the times of the steps that began and ended in one of the turns."""
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [(one["time"], one["step_time_s"]) for one in records if "step_time_s" in one]
     return [
-        record["step_time_s"]
-        for record in map(json.loads, metrics.read_text().splitlines())
-        if "step_time_s" in record
-        and begin < record["time"] - record["step_time_s"]
-        and record["time"] < end
+        duration
+        for begin, end in turns
+        for ended, duration in steps
+        if begin < ended - duration and ended < end
     ]
 
 
