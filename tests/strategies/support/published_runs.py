@@ -16,6 +16,7 @@ needed reading:
 - bloom, neox, opt, fsdp: TFLOP/s in which what is recomputed counts, by the formula of
   arXiv:2104.04473 (bloom: "in our fastest configuration"; opt: 2 million tokens on 124 groups of 8)
 - nemo: 8 bits there and 16 here, so no speed is taken; what is recomputed is not told
+- llama3: table 4, nothing recomputed (section 3.3.2); its schedule is its own, so no speed is taken
 - torchtune: its samples are shorter than 512 tokens; "RTX A6000" as its card is called there
 """
 
@@ -53,6 +54,7 @@ SOURCES = {
     "opt": "https://arxiv.org/abs/2205.01068",
     "fsdp": "https://arxiv.org/abs/2304.11277",
     "nemo": f"{GITHUB}/NVIDIA/NeMo/blob/070a0bb/docs/source/performance/performance_summary.md",
+    "llama3": "https://arxiv.org/abs/2407.21783",
 }
 Shape = dict[str, Any]
 
