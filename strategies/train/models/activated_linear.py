@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import linear
 
 from strategies.train.models.autocast import as_autocast_wants, without_autocast
+from strategies.train.models.own import own
 from strategies.train.models.products import Products, one_by_one
 from strategies.train.models.wanted import wanted
 
@@ -34,7 +35,7 @@ class Down(nn.Linear):
     @property
     def own(self) -> Tensor:
         """Weights of this rank."""
-        return self.weight.to_local() if isinstance(self.weight, DTensor) else self.weight
+        return own(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight if isinstance(x, DTensor) else self.own)

@@ -9,6 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from strategies.plan.attention_kernels import repeats_keys
 from strategies.plan.shapes import head_width, kv_width, query_width
 from strategies.plan.spec import ModelSpec, Precision, RopeScaling
+from strategies.train.models.activated_linear import Down
 from strategies.train.models.norms import RMSNorm
 from strategies.train.models.products import Products, one_by_one
 
@@ -123,7 +124,7 @@ class Attention(nn.Module):
         self.query = nn.Linear(width, queries, bias=spec.attention_bias, dtype=dtype)
         self.key = nn.Linear(width, keys, bias=spec.attention_bias, dtype=dtype)
         self.value = nn.Linear(width, keys, bias=spec.attention_bias, dtype=dtype)
-        self.output = nn.Linear(queries, width, bias=False, dtype=dtype)
+        self.output = Down(queries, width, bias=False, dtype=dtype)
         self.query_norm: nn.Module | None = None
         self.key_norm: nn.Module | None = None
         if spec.query_key_norms:

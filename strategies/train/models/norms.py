@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, rms_norm
 
 from strategies.train.models.autocast import without_autocast
+from strategies.train.models.own import own_copy
 from strategies.train.models.wanted import wanted
 
 
@@ -20,7 +21,7 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         with without_autocast(x):  # on a GPU it would widen the output
-            weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
+            weight, bias = (own_copy(each).to(x.dtype) for each in (self.weight, self.bias))
             return layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 
@@ -31,7 +32,7 @@ class RMSNorm(nn.RMSNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight.to(x.dtype)
+        weight = own_copy(self.weight).to(x.dtype)
         assert self.eps is not None
         if x.is_cuda or torch.compiler.is_compiling():
             with without_autocast(x):

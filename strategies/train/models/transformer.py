@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding, linear
 
 from strategies.plan.loss_runs import tokens_at_once
@@ -14,6 +13,7 @@ from strategies.train.models.attention import rotary_table
 from strategies.train.models.autocast import as_autocast_wants
 from strategies.train.models.linear_cross_entropy import Words, linear_cross_entropy
 from strategies.train.models.network import Network
+from strategies.train.models.own import own
 
 
 class Embedding(nn.Embedding):
@@ -37,7 +37,7 @@ class Head(nn.Linear):
     words = Words()
 
     def forward(self, x_BTC: Tensor, labels_BT: Tensor | None = None) -> Tensor:
-        weight = self.weight.to_local() if isinstance(self.weight, DTensor) else self.weight
+        weight = own(self.weight)
         if labels_BT is None:
             return linear(x_BTC, weight)
         x_NC, labels_N = x_BTC.flatten(0, 1), labels_BT.flatten()

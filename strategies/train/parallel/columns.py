@@ -5,23 +5,21 @@ its own tokens, and gathers those of all again meanwhile: Korthikanti et al., ar
 section 4.2.2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.functional import linear
 
 from strategies.train.models.autocast import as_autocast_wants, without_autocast
+from strategies.train.models.own import own
 from strategies.train.models.wanted import wanted
-
-Awaited = Callable[[], Tensor]
-"""Function that waits for a message and returns it."""
+from strategies.train.parallel.exchange import Awaited, Exchange
 
 
 def split_columns(matrix: nn.Linear, ranks: DeviceMesh) -> None:
@@ -34,9 +32,7 @@ def split_columns(matrix: nn.Linear, ranks: DeviceMesh) -> None:
 class Columns:
     """The products of one rank: features of all tokens with its own columns."""
 
-    ranks: dist.ProcessGroup
-    splits_tokens: bool
-    """True if a rank brings the features of its own tokens: sequence parallelism."""
+    exchange: Exchange
     gathers_again: bool
     """True if features of all tokens are gathered once more instead of kept."""
 
@@ -50,43 +46,6 @@ class Columns:
         )
         return products
 
-    def gather(self, x: Tensor) -> Awaited:
-        """Start to gather the features of all tokens."""
-        if not self.splits_tokens:
-            return lambda: x
-        samples, tokens, width = x.shape
-        parts = x.new_empty(self.ranks.size() * samples, tokens, width)
-        work = dist.all_gather_single(parts, x.contiguous(), self.ranks, async_op=True)
-
-        def awaited() -> Tensor:
-            work.wait()
-            by_rank = torch.unflatten(parts, 0, (-1, samples))
-            return by_rank.transpose(0, 1).flatten(1, 2)
-
-        return awaited
-
-    def add_up(self, x: Tensor) -> Awaited:
-        """Start to add up the ranks' gradients of features, each rank those that it brought."""
-        if not self.splits_tokens:
-            work = dist.all_reduce(x, group=self.ranks, async_op=True)
-            total = x
-        else:
-            by_rank = torch.unflatten(x, 1, (self.ranks.size(), -1)).transpose(0, 1)
-            parts = by_rank.flatten(0, 1).contiguous()
-            total = x.new_empty(by_rank.shape[1:])
-            work = dist.reduce_scatter_single(total, parts, group=self.ranks, async_op=True)
-
-        def awaited() -> Tensor:
-            work.wait()
-            return total
-
-        return awaited
-
-
-def own(parameter: Tensor) -> Tensor:
-    """Return this rank's part."""
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
-
 
 class ColumnProducts(torch.autograd.Function):
     """Autograd function of `Columns`."""
@@ -96,7 +55,7 @@ class ColumnProducts(torch.autograd.Function):
         half = len(parameters) // 2
         weights, biases = parameters[:half], parameters[half:]
         ctx.columns = columns
-        x_BTC = columns.gather(x)()
+        x_BTC = columns.exchange.gather(x)()
         ctx.save_for_backward(x if columns.gathers_again else x_BTC, *weights)
         with without_autocast(x):
             return tuple(linear(x_BTC, *each) for each in zip(weights, biases, strict=True))
@@ -106,18 +65,19 @@ class ColumnProducts(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         columns: Columns = ctx.columns
+        exchange = columns.exchange
         _, wants_x, *wants = wanted(ctx)
         wants_weights, wants_biases = wants[: len(weights)], wants[len(weights) :]
         flat = [gradient.flatten(0, -2) for gradient in gradients]
         again = columns.gathers_again and any(wants_weights)
-        of_all = columns.gather(x) if again else None
+        of_all = exchange.gather(x) if again else None
         with without_autocast(x):
             total: Awaited | None = None
             if wants_x:
                 of_x = flat[0] @ weights[0]
                 for gradient, weight in zip(flat[1:], weights[1:], strict=True):
                     of_x.addmm_(gradient, weight)
-                total = columns.add_up(torch.unflatten(of_x, 0, gradients[0].shape[:-1]))
+                total = exchange.add_up(torch.unflatten(of_x, 0, gradients[0].shape[:-1]))
                 del of_x
             x_NC = (of_all() if of_all else x).flatten(0, -2)
             del of_all

@@ -11,9 +11,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
-    DTensor,
-    Partial,
-    Placement,
     Replicate,
     Shard,
     distribute_tensor,
@@ -23,7 +20,6 @@ from torch.distributed.tensor.parallel import (
     ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
-    SequenceParallel,
     parallelize_module,
 )
 
@@ -34,6 +30,7 @@ from strategies.train.models.linear_cross_entropy import Words
 from strategies.train.models.network import Network
 from strategies.train.models.transformer import Head
 from strategies.train.parallel.columns import Columns, split_columns
+from strategies.train.parallel.exchange import Exchange
 
 READERS = (
     "attention.query",
@@ -43,6 +40,10 @@ READERS = (
     "feed_forward.up",
 )
 """First matrices of each pair."""
+ENDS = ("attention.output", "feed_forward.down")
+"""Last matrix of each pair."""
+NORMS_OF_HEADS = ("attention.query_norm", "attention.key_norm")
+NORMS_OF_TOKENS = ("attention_norm", "feed_forward_norm")
 
 
 def split_matrices(
@@ -61,19 +62,14 @@ def split_matrices(
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     between = Shard(1) if sequence_parallel else Replicate()
     whole = Replicate()
+    exchange = Exchange(ranks.get_group(), splits_tokens=sequence_parallel)
     for layer in model.layers.values():
         modules = dict(layer.named_modules())
-        styles: dict[str, ParallelStyle] = {
-            "attention.output": RowwiseParallel(output_layouts=between)
-        }
-        part = layer.feed_forward
+        styles: dict[str, ParallelStyle] = {}
         if together:
-            columns = Columns(
-                ranks.get_group(), splits_tokens=sequence_parallel, gathers_again=gathers_again
-            )
-            for reader in (layer.attention, part):
-                assert isinstance(reader, Attention | ActivatedPart)
-                reader.products = columns
+            for part in (layer.attention, layer.feed_forward):
+                assert isinstance(part, Attention | ActivatedPart)
+                part.products = Columns(exchange, gathers_again)
             for name in READERS:
                 if (matrix := modules.get(name)) is not None:
                     split_columns(matrix, ranks)
@@ -86,15 +82,16 @@ def split_matrices(
             styles["feed_forward"] = PrepareModuleInput(
                 input_layouts=(between,), desired_input_layouts=(whole,)
             )
-        if isinstance(part, ActivatedPart) and is_plain(part.down):
-            split_sum(part, part.down, ranks, between)
-        else:
-            styles["feed_forward.down"] = RowwiseParallel(output_layouts=between)
-        for name in ("attention.query_norm", "attention.key_norm"):
-            styles[name] = SequenceParallel(sequence_dim=2, use_local_output=True)  # by heads
-        for name in ("attention_norm", "feed_forward_norm"):
-            if sequence_parallel:
-                styles[name] = SequenceParallel(use_local_output=True)
+        for name in ENDS:
+            if is_plain(matrix := modules[name]):
+                split_rows(matrix, ranks)
+                modules[name.partition(".")[0]].register_forward_hook(partial(sum_of, exchange))
+            else:
+                styles[name] = RowwiseParallel(output_layouts=between)
+        norms = [*NORMS_OF_HEADS, *(NORMS_OF_TOKENS if sequence_parallel else ())]
+        for name in norms:
+            if (norm := modules.get(name)) is not None:
+                copy_to_all(norm, ranks)
         styles = {name: style for name, style in styles.items() if name in modules}
         parallelize_module(layer, ranks, styles)
         for name, lora in modules.items():
@@ -102,50 +99,46 @@ def split_matrices(
                 matrix = name.replace(".lora.", ".")
                 by_columns = isinstance(styles[matrix], ColwiseParallel)
                 split_adapter(lora, ranks, by_columns=by_columns)
-    ends: dict[str, ParallelStyle] = {
-        "embedding": RowwiseParallel(input_layouts=whole, output_layouts=between),
-    }
-    if sequence_parallel:
-        ends["norm"] = SequenceParallel(use_local_output=True)
-    here = {name: style for name, style in ends.items() if getattr(model, name) is not None}
-    if here:
-        parallelize_module(model, ranks, here)
+    if model.embedding is not None:
+        by_words = RowwiseParallel(input_layouts=whole, output_layouts=between)
+        parallelize_module(model, ranks, {"embedding": by_words})
+    if sequence_parallel and model.norm is not None:
+        copy_to_all(model.norm, ranks)
     if isinstance(model.head, Head):
-        split_words(model.head, ranks, between)
+        split_words(model.head, ranks, exchange)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)  # torch makes the new parameters trainable
 
 
-def split_sum(part: ActivatedPart, down: Down, ranks: DeviceMesh, between: Placement) -> None:
-    """Give every rank some columns of a part's last matrix; the part adds up what they return."""
-    down.weight = nn.Parameter(distribute_tensor(down.weight, ranks, [Shard(1)]))
-    part.register_forward_hook(partial(sum_of_parts, ranks, between))
+def copy_to_all(norm: nn.Module, ranks: DeviceMesh) -> None:
+    """Let every rank have the weights of a norm, whose gradients add up: each sees other tokens, or
+    other heads."""
+    for name, whole in list(norm.named_parameters(recurse=False)):
+        setattr(norm, name, nn.Parameter(distribute_tensor(whole, ranks, [Replicate()])))
 
 
-def sum_of_parts(
-    ranks: DeviceMesh, between: Placement, _: nn.Module, __: tuple[Any, ...], part_BTC: Tensor
-) -> Tensor:
-    """Return the sum over ranks, of all tokens or of this rank's: a forward hook."""
-    whole = DTensor.from_local(part_BTC, ranks, [Partial()], run_check=False)
-    return whole.redistribute(placements=[between]).to_local()
+def split_rows(matrix: Down, ranks: DeviceMesh) -> None:
+    """Give every rank what the last matrix of a pair does with its own columns of the first."""
+    matrix.weight = nn.Parameter(distribute_tensor(matrix.weight, ranks, [Shard(1)]))
 
 
-def split_words(head: Head, ranks: DeviceMesh, between: Placement) -> None:
+def sum_of(exchange: Exchange, _: nn.Module, __: tuple[Any, ...], part_BTC: Tensor) -> Tensor:
+    """Return the sum over ranks of what a part of a layer gives: a forward hook."""
+    return exchange.sum(part_BTC)
+
+
+def split_words(head: Head, ranks: DeviceMesh, exchange: Exchange) -> None:
     """Give every rank the part of the head for some words, and the features of all tokens."""
     words = -(-head.out_features // ranks.size())
     head.weight = nn.Parameter(distribute_tensor(head.weight, ranks, [Shard(0)]))
     head.words = Words(words * ranks.get_local_rank(), ranks.get_group())
-    head.register_forward_pre_hook(partial(of_all_tokens, ranks, between))
+    head.register_forward_pre_hook(partial(of_all_tokens, exchange))
 
 
-def of_all_tokens(
-    ranks: DeviceMesh, between: Placement, _: nn.Module, given: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """Return the features of all tokens, whose gradient is a sum over ranks: a forward pre-hook."""
+def of_all_tokens(exchange: Exchange, _: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the features of all tokens to the head: a forward pre-hook."""
     x_BTC, *others = given
-    whole = DTensor.from_local(x_BTC, ranks, [between], run_check=False)
-    whole = whole.redistribute(placements=[Replicate()])
-    return whole.to_local(grad_placements=[Partial()]), *others
+    return exchange.whole(x_BTC), *others
 
 
 def split_adapter(lora: Lora, ranks: DeviceMesh, *, by_columns: bool) -> None:

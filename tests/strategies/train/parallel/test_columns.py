@@ -17,7 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from strategies.plan.planner import plan
 from strategies.train.init import design_model, seed_of
 from strategies.train.mesh import Mesh
-from strategies.train.parallel.columns import Columns, own, split_columns
+from strategies.train.models.own import own
+from strategies.train.parallel.columns import Columns, split_columns
+from strategies.train.parallel.exchange import Exchange
 from strategies.train.parallel.parallelize import parallelize
 from tests.strategies.support.fake_ranks import CPU, fake_ranks
 from tests.strategies.support.training_runs import HARDWARE, make_spec
@@ -60,9 +62,8 @@ def test_the_backward_pass_sends_while_it_multiplies(
         matrices = [nn.Linear(WIDTH, 16), nn.Linear(WIDTH, 8, bias=False)]
         for matrix in matrices:
             split_columns(matrix, ranks)
-        columns = Columns(
-            ranks.get_group(), splits_tokens=splits_tokens, gathers_again=splits_tokens
-        )
+        exchange = Exchange(ranks.get_group(), splits_tokens)
+        columns = Columns(exchange, gathers_again=splits_tokens)
         own_tokens = TOKENS // RANKS if splits_tokens else TOKENS
         x = torch.zeros(2, own_tokens, WIDTH, requires_grad=True)
         products = columns(x, *matrices)
