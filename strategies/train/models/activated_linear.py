@@ -32,13 +32,8 @@ class Down(nn.Linear):
     A tensor-parallel rank has some of its columns, and returns its part of a sum over ranks.
     """
 
-    @property
-    def own(self) -> Tensor:
-        """Weights of this rank."""
-        return own(self.weight)
-
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight if isinstance(x, DTensor) else self.own)
+        return linear(x, self.weight if isinstance(x, DTensor) else own(self.weight))
 
 
 class ActivatedPart(nn.Module):
@@ -65,7 +60,7 @@ class ActivatedPart(nn.Module):
             found = down(activation(*inputs))
         elif self.recomputes:
             found = ActivatedLinear.apply(  # type: ignore[no-untyped-call]
-                activation, as_autocast_wants(down.own), *inputs
+                activation, as_autocast_wants(own(down.weight)), *inputs
             )
         else:
             activated = activation(*inputs)

@@ -12,20 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.functional import linear
 
 from strategies.train.models.autocast import as_autocast_wants, without_autocast
 from strategies.train.models.own import own
 from strategies.train.models.wanted import wanted
 from strategies.train.parallel.exchange import Awaited, Exchange
-
-
-def split_columns(matrix: nn.Linear, ranks: DeviceMesh) -> None:
-    """Give every rank some columns of a matrix, and their biases."""
-    for name, whole in list(matrix.named_parameters(recurse=False)):
-        setattr(matrix, name, nn.Parameter(distribute_tensor(whole, ranks, [Shard(0)])))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Tensor parallelism: every matrix of a layer is split over ranks; so are the embedding, the head
 and the loss, along the vocabulary. Sequence parallelism: between matrices, tokens are split too.
 
-Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198; torch's DTensor moves the
-numbers.
+Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198; torch's DTensor holds the
+parts, and moves the numbers of adapters and of matrices that are gathered one by one.
 """
 
 from functools import partial
@@ -10,11 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import (
-    Replicate,
-    Shard,
-    distribute_tensor,
-)
+from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -24,12 +20,12 @@ from torch.distributed.tensor.parallel import (
 )
 
 from strategies.train.adapters.adapters import Lora
-from strategies.train.models.activated_linear import ActivatedPart, Down, is_plain
+from strategies.train.models.activated_linear import ActivatedPart, is_plain
 from strategies.train.models.attention import Attention
 from strategies.train.models.linear_cross_entropy import Words
 from strategies.train.models.network import Network
 from strategies.train.models.transformer import Head
-from strategies.train.parallel.columns import Columns, split_columns
+from strategies.train.parallel.columns import Columns
 from strategies.train.parallel.exchange import Exchange
 
 READERS = (
@@ -72,7 +68,7 @@ def split_matrices(
                 part.products = Columns(exchange, gathers_again)
             for name in READERS:
                 if (matrix := modules.get(name)) is not None:
-                    split_columns(matrix, ranks)
+                    spread(matrix, ranks, Shard(0))
         else:
             styles |= dict.fromkeys(READERS, ColwiseParallel())
             # The features of all tokens are gathered once for all matrices that read them.
@@ -84,14 +80,14 @@ def split_matrices(
             )
         for name in ENDS:
             if is_plain(matrix := modules[name]):
-                split_rows(matrix, ranks)
+                spread(matrix, ranks, Shard(1))
                 modules[name.partition(".")[0]].register_forward_hook(partial(sum_of, exchange))
             else:
                 styles[name] = RowwiseParallel(output_layouts=between)
         norms = [*NORMS_OF_HEADS, *(NORMS_OF_TOKENS if sequence_parallel else ())]
-        for name in norms:
+        for name in norms:  # each rank sees other heads, or other tokens: the gradients add up
             if (norm := modules.get(name)) is not None:
-                copy_to_all(norm, ranks)
+                spread(norm, ranks, Replicate())
         styles = {name: style for name, style in styles.items() if name in modules}
         parallelize_module(layer, ranks, styles)
         for name, lora in modules.items():
@@ -103,23 +99,17 @@ def split_matrices(
         by_words = RowwiseParallel(input_layouts=whole, output_layouts=between)
         parallelize_module(model, ranks, {"embedding": by_words})
     if sequence_parallel and model.norm is not None:
-        copy_to_all(model.norm, ranks)
+        spread(model.norm, ranks, Replicate())
     if isinstance(model.head, Head):
         split_words(model.head, ranks, exchange)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)  # torch makes the new parameters trainable
 
 
-def copy_to_all(norm: nn.Module, ranks: DeviceMesh) -> None:
-    """Let every rank have the weights of a norm, whose gradients add up: each sees other tokens, or
-    other heads."""
-    for name, whole in list(norm.named_parameters(recurse=False)):
-        setattr(norm, name, nn.Parameter(distribute_tensor(whole, ranks, [Replicate()])))
-
-
-def split_rows(matrix: Down, ranks: DeviceMesh) -> None:
-    """Give every rank what the last matrix of a pair does with its own columns of the first."""
-    matrix.weight = nn.Parameter(distribute_tensor(matrix.weight, ranks, [Shard(1)]))
+def spread(module: nn.Module, ranks: DeviceMesh, placement: Placement) -> None:
+    """Give every rank its part of a module's own parameters, or a copy of them (Replicate)."""
+    for name, whole in list(module.named_parameters(recurse=False)):
+        setattr(module, name, nn.Parameter(distribute_tensor(whole, ranks, [placement])))
 
 
 def sum_of(exchange: Exchange, _: nn.Module, __: tuple[Any, ...], part_BTC: Tensor) -> Tensor:
@@ -130,7 +120,7 @@ def sum_of(exchange: Exchange, _: nn.Module, __: tuple[Any, ...], part_BTC: Tens
 def split_words(head: Head, ranks: DeviceMesh, exchange: Exchange) -> None:
     """Give every rank the part of the head for some words, and the features of all tokens."""
     words = -(-head.out_features // ranks.size())
-    head.weight = nn.Parameter(distribute_tensor(head.weight, ranks, [Shard(0)]))
+    spread(head, ranks, Shard(0))
     head.words = Words(words * ranks.get_local_rank(), ranks.get_group())
     head.register_forward_pre_hook(partial(of_all_tokens, exchange))
 

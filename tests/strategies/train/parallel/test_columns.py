@@ -12,15 +12,17 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import FakeWork
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from strategies.plan.planner import plan
 from strategies.train.init import design_model, seed_of
 from strategies.train.mesh import Mesh
 from strategies.train.models.own import own
-from strategies.train.parallel.columns import Columns, split_columns
+from strategies.train.parallel.columns import Columns
 from strategies.train.parallel.exchange import Exchange
 from strategies.train.parallel.parallelize import parallelize
+from strategies.train.parallel.tensor import spread
 from tests.strategies.support.fake_ranks import CPU, fake_ranks
 from tests.strategies.support.training_runs import HARDWARE, make_spec
 
@@ -61,7 +63,7 @@ def test_the_backward_pass_sends_while_it_multiplies(
         ranks = init_device_mesh("cpu", (RANKS,))
         matrices = [nn.Linear(WIDTH, 16), nn.Linear(WIDTH, 8, bias=False)]
         for matrix in matrices:
-            split_columns(matrix, ranks)
+            spread(matrix, ranks, Shard(0))
         exchange = Exchange(ranks.get_group(), splits_tokens)
         columns = Columns(exchange, gathers_again=splits_tokens)
         own_tokens = TOKENS // RANKS if splits_tokens else TOKENS
