@@ -81,7 +81,7 @@ bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md (ONLY="--only memory"
 bench-course: $(INSTALLED)  ## Play a course's busiest hours (ONLY="--only opening"); writes docs/benchmarks-course.md
 	$(BIN)/python -m benchmarks.course --chromium 10 $(ONLY)
 
-bench-train: $(INSTALLED)  ## Measure our training loop against others (PAIRS=20); writes docs/benchmarks-training.md
+bench-train: $(INSTALLED)  ## Measure our training loop against others (PAIRS=20); writes docs/benchmarks-training.md, or -gpus.md on GPUs
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.train --pairs $(or $(PAIRS),20)
 

@@ -2,7 +2,7 @@
 and learning rate are ours; the loop around them is theirs. Run under torchrun, or alone.
 
 `torchrun --nproc-per-node 2 -m benchmarks.peers --peer accelerate --run-dir D` reads D/plan.json
-and writes D/<peer>.json: loss and seconds of every step.
+and writes D/<peer>.json: loss and seconds of every step. The device is the plan's: a CPU, or GPUs.
 """
 
 import argparse
@@ -10,7 +10,9 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
+from benchmarks.titan import torchtitan
 from strategies.plan.layout import Layout
 from strategies.plan.learning_rate import learning_rate
 from strategies.plan.run_directory import RunDirectory, RunPlan
@@ -29,9 +32,40 @@ from strategies.train.data.batches import TrainingData, open_windows
 from strategies.train.engine import Batch
 from strategies.train.init import build_model
 from strategies.train.models.loss import token_loss_sum
+from strategies.train.models.network import Network
+from strategies.train.precision import AUTOCAST, choose_kernels, compute_in
 
-CPU = torch.device("cpu")
 Step = Callable[[list[Batch], int, float], Tensor]  # batches, valid tokens, learning rate -> loss
+
+
+def device_of(run_plan: RunPlan) -> torch.device:
+    """Return the device of this rank."""
+    if run_plan.plan.device == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def backend_of(run_plan: RunPlan) -> str:
+    return "gloo" if run_plan.plan.device == "cpu" else "nccl"
+
+
+def build(run_plan: RunPlan, *, rounds_itself: bool = True) -> Network:
+    """Return our model with its first weights, on its device; its layers compiled if ours are.
+
+    In half precision it rounds itself, by autocast, unless the loop does.
+    """
+    spec, device = run_plan.spec, device_of(run_plan)
+    model = build_model(spec, device=device)
+    if spec.compile is True:
+        for layer in model.layers.values():
+            layer.compile()
+    if rounds_itself:
+        compute_in(spec.precision, model, device)
+    return model
+
+
+def is_half(run_plan: RunPlan) -> bool:
+    return run_plan.spec.precision in AUTOCAST
 
 
 def optimizer_of(model: nn.Module, run_plan: RunPlan) -> AdamW:
@@ -57,12 +91,12 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def plain(run_plan: RunPlan) -> Step:
     """Return a step of plain PyTorch on one rank, without any library."""
-    model = build_model(run_plan.spec, device=CPU)
+    model = build(run_plan)
     optimizer = optimizer_of(model, run_plan)
 
     def step(batches: list[Batch], valid_tokens: int, rate: float) -> Tensor:
         set_rate(optimizer, rate)
-        total = torch.zeros(())
+        total = torch.zeros((), device=device_of(run_plan))
         for batch in batches:
             loss = token_loss_sum(model(batch.inputs_BT), batch.labels_BT) / valid_tokens
             torch.autograd.backward(loss)
@@ -77,8 +111,8 @@ def plain(run_plan: RunPlan) -> Step:
 
 def ddp(run_plan: RunPlan) -> Step:
     """Return a step of PyTorch's DistributedDataParallel, written by hand."""
-    dist.init_process_group("gloo")
-    model = build_model(run_plan.spec, device=CPU)
+    dist.init_process_group(backend_of(run_plan))
+    model = build(run_plan)
     replicated = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = optimizer_of(model, run_plan)
 
@@ -103,15 +137,25 @@ def fsdp2(run_plan: RunPlan) -> Step:
     Units are those of torchtitan's Llama: the embedding, each layer, and norm and head together,
     which stay gathered between the passes.
     """
-    dist.init_process_group("gloo")
-    model = build_model(run_plan.spec, device=CPU)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    dist.init_process_group(backend_of(run_plan))
+    model = build(run_plan, rounds_itself=False)
+    mesh = init_device_mesh(run_plan.plan.device, (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy()
+    if is_half(run_plan):  # inputs: the rotary table stays in float32
+        policy = MixedPrecisionPolicy(
+            param_dtype=AUTOCAST[run_plan.spec.precision],
+            reduce_dtype=torch.float32,
+            cast_forward_inputs=False,
+        )
+    shard = partial(fully_shard, mesh=mesh, mp_policy=policy)
     first, last = model.embedding, [part for part in (model.norm, model.head) if part]
     assert first is not None
-    for unit in (first, *model.layers.values()):
-        fully_shard(unit, mesh=mesh)
-    fully_shard(last, mesh=mesh, reshard_after_forward=False)
-    fully_shard(model, mesh=mesh)
+    for layer in model.layers.values():
+        shard(layer)
+    if not model.tied:
+        shard(first)
+        shard(last, reshard_after_forward=False)
+    shard(model)
     optimizer = optimizer_of(model, run_plan)
 
     def step(batches: list[Batch], valid_tokens: int, rate: float) -> Tensor:
@@ -133,8 +177,9 @@ def accelerate(run_plan: RunPlan) -> Step:
     """Return a step of Hugging Face Accelerate."""
     from accelerate import Accelerator
 
-    accelerator = Accelerator(cpu=True)
-    model = build_model(run_plan.spec, device=CPU)
+    on_cpu = run_plan.plan.device == "cpu"
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision="bf16" if is_half(run_plan) else "no")
+    model = build(run_plan, rounds_itself=False)
     prepared, optimizer = accelerator.prepare(model, optimizer_of(model, run_plan))
 
     def step(batches: list[Batch], valid_tokens: int, rate: float) -> Tensor:
@@ -156,9 +201,14 @@ def fabric(run_plan: RunPlan) -> Step:
     from lightning_fabric import Fabric
 
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    loop = Fabric(accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto")
+    loop = Fabric(
+        accelerator=run_plan.plan.device,
+        devices=ranks,
+        strategy="ddp" if ranks > 1 else "auto",
+        precision="bf16-mixed" if is_half(run_plan) else "32-true",
+    )
     loop.launch()
-    model = build_model(run_plan.spec, device=CPU)
+    model = build(run_plan, rounds_itself=False)
     prepared, optimizer = loop.setup(model, optimizer_of(model, run_plan))
 
     def step(batches: list[Batch], valid_tokens: int, rate: float) -> Tensor:
@@ -178,11 +228,11 @@ def fabric(run_plan: RunPlan) -> Step:
 
 def deepspeed(run_plan: RunPlan) -> Step:
     """Return a step of DeepSpeed at ZeRO stage 0: data parallel."""
-    os.environ["DS_ACCELERATOR"] = "cpu"
+    os.environ["DS_ACCELERATOR"] = run_plan.plan.device
     import deepspeed as ds
 
-    ds.init_distributed("gloo")
-    model = build_model(run_plan.spec, device=CPU)
+    ds.init_distributed(backend_of(run_plan))
+    model = build(run_plan)
     plan = run_plan.plan
     engine, optimizer, _, _ = ds.initialize(
         model=model,
@@ -211,23 +261,32 @@ def deepspeed(run_plan: RunPlan) -> Step:
 
 
 PEERS: dict[str, Callable[[RunPlan], Step]] = {
-    peer.__name__: peer for peer in (plain, ddp, fsdp2, accelerate, fabric, deepspeed)
+    peer.__name__: peer for peer in (plain, ddp, fsdp2, accelerate, fabric, deepspeed, torchtitan)
 }
 
 
-def train(run_plan: RunPlan, step: Step) -> Iterator[tuple[float, float]]:
-    """Yield loss and seconds of each step, with the reading of samples and loss included."""
-    rank = int(os.environ.get("RANK", "0"))
+def train(
+    run_plan: RunPlan, step: Step, *, reads_to: torch.device
+) -> Iterator[tuple[float, float]]:
+    """Yield loss and seconds of each step, with the reading of samples and loss included.
+
+    Samples are read to a device, if not the step itself brings them there. On a GPU the loss is
+    read after the next step is issued, so that its queue never runs empty.
+    """
+    rank, device = int(os.environ.get("RANK", "0")), device_of(run_plan)
     layout = Layout(replicate=int(os.environ.get("WORLD_SIZE", "1")))
     windows = open_windows(run_plan, Path(run_plan.dataset_path or "").parent)
-    data = TrainingData(windows, run_plan, batch_rank=layout.batch_rank(rank), device=CPU)
-    samples = 0
+    data = TrainingData(windows, run_plan, batch_rank=layout.batch_rank(rank), device=reads_to)
+    samples, unread, began = 0, deque[Tensor](), time.perf_counter()
     for number in range(1, run_plan.spec.training.steps + 1):
-        began = time.perf_counter()
         batches, valid_tokens = data.step(samples)
-        loss = step(batches, valid_tokens, learning_rate(run_plan.spec.training, number))
+        unread.append(step(batches, valid_tokens, learning_rate(run_plan.spec.training, number)))
         samples += run_plan.spec.training.global_batch_size
-        yield float(loss), time.perf_counter() - began
+        is_last = number == run_plan.spec.training.steps
+        while len(unread) > (device.type == "cuda" and not is_last):
+            loss, now = float(unread.popleft()), time.perf_counter()
+            yield loss, now - began
+            began = now
 
 
 def main() -> None:
@@ -238,7 +297,12 @@ def main() -> None:
     arguments = parser.parse_args()
     run_plan = RunDirectory(arguments.run_dir).read_plan()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    steps = list(train(run_plan, PEERS[arguments.peer](run_plan)))
+    if run_plan.plan.device == "cuda":
+        torch.cuda.set_device(device_of(run_plan))
+    choose_kernels(run_plan.spec)
+    peer = PEERS[arguments.peer]
+    reads_to = torch.device("cpu") if peer is torchtitan else device_of(run_plan)
+    steps = list(train(run_plan, peer(run_plan), reads_to=reads_to))
     if os.environ.get("RANK", "0") == "0":
         (arguments.run_dir / f"{arguments.peer}.json").write_text(json.dumps(steps))
     if dist.is_initialized():

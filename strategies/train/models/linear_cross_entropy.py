@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
+from torch.nn.functional import log_softmax
 
 from strategies.train.models.autocast import without_autocast
 from strategies.train.models.wanted import wanted
@@ -74,16 +75,25 @@ class LinearCrossEntropy(torch.autograd.Function):
         gradients = Gradients(x_NC, weight_VC, ctx.needs_input_grad) if keeps_gradients else None
         with without_autocast(x_NC):
             for run in runs(len(x_NC), at_once):
-                logits_nV, labels_n = logits_of(x_NC[run], weight_VC), labels_N[run]
-                losses_n, agreed_2n = losses_of(logits_nV, labels_n, words)
+                logits_nV, labels_n = x_NC[run] @ weight_VC.T, labels_N[run]
+                if may_be_fused(logits_nV, words):
+                    losses_n = fused_losses_of(
+                        logits_nV, labels_n, makes_gradient=gradients is not None
+                    )
+                    if gradients is not None:
+                        gradients.add(run, logits_nV, labels_n)
+                else:
+                    logits_nV = widened(logits_nV)
+                    losses_n, agreed_2n = losses_of(logits_nV, labels_n, words)
+                    agreed.append(agreed_2n)
+                    if gradients is not None:
+                        to_gradient_(logits_nV, labels_n, words)
+                        gradients.add(run, logits_nV, labels_n)
                 loss += losses_n.sum()
-                agreed.append(agreed_2n)
-                if gradients is not None:
-                    gradients.add(run, logits_nV, labels_n, words)
                 del logits_nV  # before the next ones are made
         ctx.gradients = gradients
         if gradients is None:
-            ctx.save_for_backward(x_NC, weight_VC, labels_N, torch.cat(agreed, dim=1))
+            ctx.save_for_backward(x_NC, weight_VC, labels_N, *agreed)
         return loss
 
     @staticmethod
@@ -91,15 +101,20 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
-            x_NC, weight_VC, labels_N, (largest_N, sums_N) = ctx.saved_tensors
+            x_NC, weight_VC, labels_N, *agreed = ctx.saved_tensors
             gradients = Gradients(x_NC, weight_VC, wanted(ctx))
             with without_autocast(x_NC):
-                for run in runs(len(x_NC), ctx.at_once):
-                    logits_nV = logits_of(x_NC[run], weight_VC)
-                    shares_nV = logits_nV.sub_(largest_N[run, None]).exp_()
-                    shares_nV.div_(sums_N[run, None])
-                    gradients.add(run, shares_nV, labels_N[run], ctx.words)
-                    del logits_nV, shares_nV
+                for number, run in enumerate(runs(len(x_NC), ctx.at_once)):
+                    logits_nV, labels_n = x_NC[run] @ weight_VC.T, labels_N[run]
+                    if may_be_fused(logits_nV, ctx.words):
+                        fused_losses_of(logits_nV, labels_n, makes_gradient=True)
+                    else:
+                        largest_n1, sums_n1 = agreed[number][:, :, None]
+                        logits_nV = widened(logits_nV)
+                        logits_nV.sub_(largest_n1).exp_().div_(sums_n1)
+                        to_gradient_(logits_nV, labels_n, ctx.words)
+                    gradients.add(run, logits_nV, labels_n)
+                    del logits_nV
         return *gradients.scaled(gradient), None, None, None, None
 
 
@@ -112,26 +127,27 @@ class Gradients:
         self.needs_weight = needed[1]
         self.of_weight: Tensor | None = None
 
-    def add(self, run: slice, shares_nV: Tensor, labels_n: Tensor, words: Words) -> None:
-        """Add the gradients of a run of tokens, given the probability of every word.
+    def add(self, run: slice, of_logits_nV: Tensor, labels_n: Tensor) -> None:
+        """Add the gradients of a run of tokens, given that of their logits.
 
-        The probabilities are overwritten.
+        A token without a label has none, whatever its logits' says.
         """
-        columns_n1, is_own_n = places(labels_n, words, shares_nV.shape[1])
-        shares_nV.scatter_add_(1, columns_n1, -is_own_n.to(shares_nV.dtype)[:, None])
-        rounded_nV = shares_nV.mul_((labels_n >= 0)[:, None]).to(self.x_NC.dtype)
+        x_nC, has_label_n1 = self.x_NC[run], (labels_n >= 0)[:, None]
+        rounded_nV = of_logits_nV.to(x_nC.dtype)
         if self.of_x is not None:
-            torch.mm(rounded_nV, self.weight_VC, out=self.of_x[run])
+            torch.mm(rounded_nV, self.weight_VC, out=self.of_x[run]).mul_(has_label_n1)
         if not self.needs_weight:
             return
+        wide = torch.promote_types(x_nC.dtype, torch.float32)
+        labelled_nC = x_nC * has_label_n1
         if self.of_weight is None:
-            found = rounded_nV.T @ self.x_NC[run]
-            is_whole = run.stop - run.start == len(self.x_NC)
-            self.of_weight = found if is_whole else found.to(shares_nV.dtype)
+            found_VC = rounded_nV.T @ labelled_nC
+            is_whole = len(x_nC) == len(self.x_NC)
+            self.of_weight = found_VC if is_whole else found_VC.to(wide)
         elif self.of_weight.dtype == rounded_nV.dtype:
-            self.of_weight.addmm_(rounded_nV.T, self.x_NC[run])
+            self.of_weight.addmm_(rounded_nV.T, labelled_nC)
         else:
-            self.of_weight += rounded_nV.T @ self.x_NC[run]
+            self.of_weight += rounded_nV.T @ labelled_nC
 
     def scaled(self, factor: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return both times a factor, 0-d, in the types of features and matrix."""
@@ -150,10 +166,29 @@ def runs(num_tokens: int, at_once: int) -> Iterator[slice]:
         yield slice(start, min(start + at_once, num_tokens))
 
 
-def logits_of(x_nC: Tensor, weight_VC: Tensor) -> Tensor:
-    """Return logits (n, V), rounded as the layer would, in float32 at least."""
-    logits_nV = x_nC @ weight_VC.T
+def widened(logits_nV: Tensor) -> Tensor:
+    """Return logits, rounded as the layer would, in float32 at least."""
     return logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32))
+
+
+def may_be_fused(logits_nV: Tensor, words: Words) -> bool:
+    """Return whether one rank has all logits, in 16 bits."""
+    return words.group is None and logits_nV.dtype in (torch.bfloat16, torch.float16)
+
+
+def fused_losses_of(logits_nV: Tensor, labels_n: Tensor, *, makes_gradient: bool) -> Tensor:
+    """Return each token's cross-entropy (n,), in float32, 0 without a label.
+
+    The logits may become their gradient, in place: by kernels that read and write as little as they
+    can, because to move these numbers takes a GPU longer than to compute with them.
+    """
+    columns_n1 = labels_n.clamp(min=0)[:, None]
+    logs_nV = log_softmax(logits_nV, dim=-1, dtype=torch.float32)
+    own_n1 = logs_nV.gather(1, columns_n1)
+    if makes_gradient:
+        torch.exp(logs_nV, out=logits_nV)
+        logits_nV.scatter_(1, columns_n1, own_n1.expm1().to(logits_nV.dtype))
+    return torch.where(labels_n >= 0, -own_n1[:, 0], 0.0)
 
 
 def losses_of(logits_nV: Tensor, labels_n: Tensor, words: Words) -> tuple[Tensor, Tensor]:
@@ -176,6 +211,12 @@ def losses_of(logits_nV: Tensor, labels_n: Tensor, words: Words) -> tuple[Tensor
     logits_nV.div_(sums_n[:, None])
     losses_n = torch.where(labels_n >= 0, sums_n.log() - own_n, 0.0)
     return losses_n, torch.stack([largest_n, sums_n])
+
+
+def to_gradient_(shares_nV: Tensor, labels_n: Tensor, words: Words) -> None:
+    """Turn the probability of every word into the gradient of its logit, in place."""
+    columns_n1, is_own_n = places(labels_n, words, shares_nV.shape[1])
+    shares_nV.scatter_add_(1, columns_n1, -is_own_n.to(shares_nV.dtype)[:, None])
 
 
 def places(labels_n: Tensor, words: Words, num_words: int) -> tuple[Tensor, Tensor]:
