@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from core.process.garbage import uncollected
+from core.process.imports import lean_imports
 from standalone.data_directory import AlreadyRunning, DataDirectory
 from standalone.valkey import SocketPathTooLong
 
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=DataDirectory.default().path, metavar="DIR")
     parser.add_argument("--port", type=int)
     asked = parser.parse_args()
-    with uncollected():
+    with lean_imports():
         from core.database.schema import UnknownRevision
         from standalone.processes import StartFailed
         from standalone.up import run

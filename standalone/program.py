@@ -1,12 +1,12 @@
 """`python -m standalone.program NAME [OPTION ...]`: the API, a scheduler or a worker as a program.
 
-NAME.main is imported without collections of garbage: they take a third of the start.
+NAME.main is imported leanly: collections of garbage would take a third of the start.
 """
 
 import sys
 from importlib import import_module
 
-from core.process.garbage import uncollected
+from core.process.imports import lean_imports
 
 
 def command(name: str) -> list[str]:
@@ -18,6 +18,6 @@ def command(name: str) -> list[str]:
 if __name__ == "__main__":
     name, *options = sys.argv[1:]
     sys.argv = [f"trainyard {name}", *options]
-    with uncollected():
+    with lean_imports():
         run = import_module(f"{name}.main").main
     sys.exit(run())

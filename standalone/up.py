@@ -14,7 +14,7 @@ from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.database.schema import is_newest, upgrade
-from core.process.garbage import uncollected
+from core.process.imports import lean_imports
 from core.tables.kinds import LinkKind
 from core.tables.nodes import Node
 from standalone.data_directory import DataDirectory
@@ -47,7 +47,7 @@ def run(data: DataDirectory, port: int | None) -> NoReturn:
     data.address.unlink(missing_ok=True)  # a platform that was killed has left its own
     upgrade_of = _begin_upgrade(data)
     listener = listen(port)
-    with uncollected():
+    with lean_imports():
         processes = describe(data, listener, forked=True)
         if upgrade_of is not None and upgrade_of.wait() != 0:
             log = _upgrade_log(data)
