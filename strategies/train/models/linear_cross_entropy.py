@@ -27,6 +27,9 @@ from strategies.train.models.autocast import without_autocast
 from strategies.train.models.wanted import wanted
 
 
+HALF = (torch.bfloat16, torch.float16)
+
+
 class Words(NamedTuple):
     """Part of the vocabulary that this rank has."""
 
@@ -172,8 +175,11 @@ def widened(logits_nV: Tensor) -> Tensor:
 
 
 def may_be_fused(logits_nV: Tensor, words: Words) -> bool:
-    """Return whether one rank has all logits, in 16 bits."""
-    return words.group is None and logits_nV.dtype in (torch.bfloat16, torch.float16)
+    """Return whether one rank has all logits, in 16 bits, on a GPU.
+
+    A CPU's kernels would make float32 copies of what they read and write.
+    """
+    return words.group is None and logits_nV.is_cuda and logits_nV.dtype in HALF
 
 
 def fused_losses_of(logits_nV: Tensor, labels_n: Tensor, *, makes_gradient: bool) -> Tensor:

@@ -7,7 +7,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy
 
 from strategies.plan.loss_runs import BYTES_AT_ONCE, tokens_at_once
-from strategies.train.models.linear_cross_entropy import Words, linear_cross_entropy
+from strategies.train.models import linear_cross_entropy as tested
+from strategies.train.models.linear_cross_entropy import HALF, Words, linear_cross_entropy
 from strategies.train.models.loss import IGNORED
 
 TOKENS, WIDTH, WORDS = 50, 16, 300
@@ -29,22 +30,37 @@ def apart(found: Tensor | None, wanted: Tensor | None) -> float:
     return float((found.double() - wanted).norm() / wanted.norm())
 
 
+def fuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a GPU's kernels for 16-bit logits, which a CPU has too."""
+    monkeypatch.setattr(tested, "may_be_fused", lambda logits_nV, _: logits_nV.dtype in HALF)
+
+
 @pytest.mark.parametrize("keeps_gradients", [True, False])
 @pytest.mark.parametrize("at_once", [1, 7, TOKENS, 64])
 @pytest.mark.parametrize(
-    ("dtype", "loss_band", "band"),
+    ("dtype", "is_fused", "loss_band", "band"),
     [
-        (torch.float64, 1e-15, 1e-14),
-        (torch.float32, 1e-6, 1e-6),
+        (torch.float64, False, 1e-15, 1e-14),
+        (torch.float32, False, 1e-6, 1e-6),
         # One rounding of each logit, of its gradient, and of what is added up from it.
-        (torch.bfloat16, 1e-3, 1e-2),
-        (torch.float16, 1e-4, 2e-3),
+        (torch.bfloat16, False, 1e-3, 1e-2),
+        (torch.float16, False, 1e-4, 2e-3),
+        (torch.bfloat16, True, 1e-3, 1e-2),
+        (torch.float16, True, 1e-4, 2e-3),
     ],
     ids=str,
 )
 def test_it_and_its_gradient_are_torchs(
-    dtype: torch.dtype, loss_band: float, band: float, at_once: int, keeps_gradients: bool
+    dtype: torch.dtype,
+    loss_band: float,
+    band: float,
+    at_once: int,
+    keeps_gradients: bool,
+    is_fused: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if is_fused:
+        fuse(monkeypatch)
     x_NC, weight_VC, labels_N = features_and_matrix(dtype)
     loss = linear_cross_entropy(
         x_NC,
