@@ -26,7 +26,6 @@ from torch.nn.functional import log_softmax
 from strategies.train.models.autocast import without_autocast
 from strategies.train.models.wanted import wanted
 
-
 HALF = (torch.bfloat16, torch.float16)
 
 
