@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 
 from strategies.train.mesh import Mesh
@@ -63,11 +65,11 @@ def clip_gradients(
     counts every number once, whatever the layout. A gradient that is not finite is not changed, so
     that one can still see where it broke.
     """
+    settle(weight.parameter for weight in weights)
     by_copies: dict[int, list[Tensor]] = {}
     for weight in weights:
         if weight.parameter.grad is not None:
-            gradient = own_part(settled(weight.parameter))
-            by_copies.setdefault(weight.copies, []).append(gradient)
+            by_copies.setdefault(weight.copies, []).append(own_part(weight.parameter.grad))
     squares = torch.zeros((), dtype=torch.float64, device=mesh.device)
     for copies, gradients in by_copies.items():
         squares += norm_of(gradients, mesh.device).square() / copies
@@ -118,17 +120,50 @@ def broken_weights(weights: Sequence[Weight], *, updated: bool) -> list[str]:
     ]
 
 
-def settled(parameter: nn.Parameter) -> Tensor:
-    """Return the gradient, laid out as its parameter: some tensor-parallel ones are not summed
-    yet."""
-    gradient = parameter.grad
-    assert gradient is not None
-    if isinstance(parameter, DTensor):
-        assert isinstance(gradient, DTensor)
-        if gradient.placements != parameter.placements:
-            gradient = gradient.redistribute(placements=parameter.placements)
-            parameter.grad = gradient
-    return gradient
+def settle(parameters: Iterable[nn.Parameter]) -> None:
+    """Lay out every gradient as its parameter: some tensor-parallel ones are not summed yet.
+
+    Those of norms are many and small, so ranks send all of a type in one message.
+    """
+    parts: dict[tuple[ProcessGroup, torch.dtype], list[tuple[nn.Parameter, DTensor]]] = {}
+    for parameter in parameters:
+        gradient = parameter.grad
+        if not isinstance(parameter, DTensor) or not isinstance(gradient, DTensor):
+            continue
+        if (group := group_of_sum(gradient, parameter)) is not None:
+            parts.setdefault((group, gradient.dtype), []).append((parameter, gradient))
+        elif gradient.placements != parameter.placements:
+            parameter.grad = gradient.redistribute(placements=parameter.placements)
+    for (group, _), together in parts.items():
+        own = [gradient.to_local() for _, gradient in together]
+        totals = torch.cat([part.flatten() for part in own])
+        dist.all_reduce(totals, group=group)
+        sizes = [part.numel() for part in own]
+        for (parameter, _), part, total in zip(
+            together, own, torch.split(totals, sizes), strict=True
+        ):
+            assert isinstance(parameter, DTensor)
+            parameter.grad = DTensor.from_local(
+                total.view_as(part),
+                *(parameter.device_mesh, parameter.placements),
+                run_check=False,
+                shape=parameter.shape,
+                stride=parameter.stride(),
+            )
+
+
+def group_of_sum(gradient: DTensor, parameter: DTensor) -> ProcessGroup | None:
+    """Return the ranks whose parts of a gradient add up to it; None if there is more to do, or
+    nothing."""
+    found = None
+    both = zip(gradient.placements, parameter.placements, strict=True)
+    for axis, (own, wanted) in enumerate(both):
+        if own == wanted:
+            continue
+        if found is not None or not own.is_partial("sum") or not wanted.is_replicate():
+            return None
+        found = gradient.device_mesh.get_group(axis)
+    return found
 
 
 def norm_of(gradients: Iterable[Tensor], device: torch.device) -> Tensor:
