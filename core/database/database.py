@@ -12,10 +12,11 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import (
     DateTime,
@@ -50,10 +51,21 @@ class UtcDateTime(TypeDecorator[datetime]):
             raise ValueError(f"{value} has no UTC offset")
         return value.astimezone(UTC)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    def result_processor(
+        self, dialect: Dialect, coltype: object
+    ) -> Callable[[Any], datetime | None]:
+        """Return the reader of stored moments. Answers with thousands of them wait for it."""
+        return _read_text if dialect.name == "sqlite" else _read_moment
+
+
+def _read_text(text: str | None) -> datetime | None:
+    """Read a moment of SQLite, which stores it as text in UTC."""
+    return None if text is None else datetime.fromisoformat(f"{text}+00:00")
+
+
+def _read_moment(moment: datetime | None) -> datetime | None:
+    """Read a moment of PostgreSQL, which has the offset of the connection's time zone."""
+    return moment if moment is None or moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
 class EnumText(TypeDecorator[StrEnum]):
@@ -69,8 +81,20 @@ class EnumText(TypeDecorator[StrEnum]):
     def process_bind_param(self, value: StrEnum | None, dialect: Dialect) -> str | None:
         return None if value is None else str(self.enum(value))
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:
-        return None if value is None else self.enum(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        """Return the reader of stored members."""
+        return Members(self.enum).__getitem__
+
+
+class Members(dict[str | None, StrEnum | None]):
+    """Members by value, and None for a missing one. Raises ValueError for another value."""
+
+    def __init__(self, enum: type[StrEnum]) -> None:
+        super().__init__((str(member), member) for member in enum)
+        self[None], self.enum = None, enum
+
+    def __missing__(self, value: str) -> StrEnum:
+        return self.enum(value)
 
 
 class Database:
