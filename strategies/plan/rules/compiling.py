@@ -9,19 +9,13 @@ from strategies.plan.spec import OptimizerName
 def layers_compile(resolved: ResolvedSpec) -> Iterator[Problem]:
     if resolved.spec.compile is not True:
         return
-    layout = resolved.layout
-    objections = []
-    if layout.tensor > 1:
-        objections.append(
-            f"tensor degree {layout.tensor}, where gradients of split matrices lose their layout"
-        )
-    if layout.pipeline > 1:
-        objections.append(f"pipeline degree {layout.pipeline}, where it is not proven")
-    if objections:
+    tensor = resolved.layout.tensor
+    if tensor > 1:
         yield Problem(
             code="not_supported_together",
             param="compile",
-            message=f"compile does not run with {', nor with '.join(objections)}; leave it out",
+            message=f"compile does not run with tensor degree {tensor}, where gradients of split "
+            "matrices lose their layout; leave it out",
         )
 
 
