@@ -33,6 +33,7 @@ from strategies.train.engine import Batch
 from strategies.train.init import build_model
 from strategies.train.models.loss import token_loss_sum
 from strategies.train.models.network import Network
+from strategies.train.parallel.compiling import compile_layers
 from strategies.train.precision import AUTOCAST, choose_kernels, compute_in
 
 Step = Callable[[list[Batch], int, float], Tensor]  # batches, valid tokens, learning rate -> loss
@@ -57,8 +58,7 @@ def build(run_plan: RunPlan, *, rounds_itself: bool = True) -> Network:
     spec, device = run_plan.spec, device_of(run_plan)
     model = build_model(spec, device=device)
     if spec.compile is True:
-        for layer in model.layers.values():
-            layer.compile()
+        compile_layers(model, device)
     if rounds_itself:
         compute_in(spec.precision, model, device)
     return model

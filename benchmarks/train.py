@@ -40,7 +40,7 @@ BILLION: dict[str, Any] = {
     },
     "data": {
         **{"dataset": "python-stdlib", "tokenizer": "characters"},
-        **{"vocabulary_size": 128_256, "sequence_length": 4096, "held_out": 0},
+        **{"vocabulary_size": 128_256, "sequence_length": 4096},
     },
     "training": {"global_batch_size": 4, "micro_batch_size": 4, "learning_rate": 3e-4},
     "precision": "bfloat16",

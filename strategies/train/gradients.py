@@ -49,6 +49,12 @@ def own_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def own_gradient(parameter: nn.Parameter) -> Tensor:
+    """Return the numbers of a gradient that this rank holds."""
+    assert parameter.grad is not None
+    return own_part(parameter.grad)
+
+
 def num_bytes(tensors: Iterable[Tensor]) -> int:
     """Return the bytes that this rank holds of some tensors."""
     return sum(part.numel() * part.element_size() for part in map(own_part, tensors))
@@ -69,7 +75,7 @@ def clip_gradients(
     by_copies: dict[int, list[Tensor]] = {}
     for weight in weights:
         if weight.parameter.grad is not None:
-            by_copies.setdefault(weight.copies, []).append(own_part(weight.parameter.grad))
+            by_copies.setdefault(weight.copies, []).append(own_gradient(weight.parameter))
     squares = torch.zeros((), dtype=torch.float64, device=mesh.device)
     for copies, gradients in by_copies.items():
         squares += norm_of(gradients, mesh.device).square() / copies

@@ -29,7 +29,7 @@ from strategies.plan.spec import ActivationCheckpointing, PipelineSchedule, Stra
 from strategies.plan.stages import layers_of, rank_of, schedule_of, stages_per_rank
 from strategies.train.engine import Batch, State, sum_of
 from strategies.train.engines.torch_engine import TorchEngine
-from strategies.train.gradients import Weight, own_part, settle, weights_of
+from strategies.train.gradients import Weight, own_gradient, settle, weights_of
 from strategies.train.init import Source, design_model
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
@@ -372,7 +372,7 @@ def add_up_replicas(parameters: Sequence[nn.Parameter], ranks: DeviceMesh) -> No
     micro-batch: those that share copies of matrices go round them.
     """
     settle(parameters)
-    gradients = [own_part(each.grad) for each in parameters if each.grad is not None]
+    gradients = [own_gradient(each) for each in parameters if each.grad is not None]
     sent = [gradient.contiguous() for gradient in gradients]  # a backend takes no others
     sums = [dist.all_reduce(each, group=ranks.get_group(), async_op=True) for each in sent]
     for work, gradient, total in zip(sums, gradients, sent, strict=True):
@@ -389,7 +389,7 @@ def add_up_both_ends(matrices: Sequence[nn.Parameter], line: DeviceMesh, other_e
     A rank has one of the two, and swaps gradients with the rank that has the other, or has both.
     """
     settle(matrices)
-    gradients = [own_part(matrix.grad) for matrix in matrices if matrix.grad is not None]
+    gradients = [own_gradient(matrix) for matrix in matrices]
     if len(gradients) == 2:
         total = gradients[0] + gradients[1]
         for gradient in gradients:

@@ -82,15 +82,14 @@ class LinearCrossEntropy(torch.autograd.Function):
                     losses_n = fused_losses_of(
                         logits_nV, labels_n, makes_gradient=gradients is not None
                     )
-                    if gradients is not None:
-                        gradients.add(run, logits_nV, labels_n)
                 else:
                     logits_nV = widened(logits_nV)
                     losses_n, agreed_2n = losses_of(logits_nV, labels_n, words)
                     agreed.append(agreed_2n)
                     if gradients is not None:
                         to_gradient_(logits_nV, labels_n, words)
-                        gradients.add(run, logits_nV, labels_n)
+                if gradients is not None:
+                    gradients.add(run, logits_nV, labels_n)
                 loss += losses_n.sum()
                 del logits_nV  # before the next ones are made
         ctx.gradients = gradients
@@ -140,12 +139,11 @@ class Gradients:
             torch.mm(rounded_nV, self.weight_VC, out=self.of_x[run]).mul_(has_label_n1)
         if not self.needs_weight:
             return
-        wide = torch.promote_types(x_nC.dtype, torch.float32)
         labelled_nC = x_nC * has_label_n1
         if self.of_weight is None:
             found_VC = rounded_nV.T @ labelled_nC
             is_whole = len(x_nC) == len(self.x_NC)
-            self.of_weight = found_VC if is_whole else found_VC.to(wide)
+            self.of_weight = found_VC if is_whole else widened(found_VC)
         elif self.of_weight.dtype == rounded_nV.dtype:
             self.of_weight.addmm_(rounded_nV.T, labelled_nC)
         else:
@@ -168,9 +166,9 @@ def runs(num_tokens: int, at_once: int) -> Iterator[slice]:
         yield slice(start, min(start + at_once, num_tokens))
 
 
-def widened(logits_nV: Tensor) -> Tensor:
-    """Return logits, rounded as the layer would, in float32 at least."""
-    return logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32))
+def widened(rounded: Tensor) -> Tensor:
+    """Return what a product has rounded in float32 at least."""
+    return rounded.to(torch.promote_types(rounded.dtype, torch.float32))
 
 
 def may_be_fused(logits_nV: Tensor, words: Words) -> bool:
