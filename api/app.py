@@ -198,6 +198,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     audience = Audience(database)
     plans = PlanCache()
     tunnels = Tunnels(settings.redis_url)
+    planned = PlainSubmissions()
     services = [
         store,
         Arrivals(store.root / "uploads"),
@@ -206,8 +207,8 @@ def create_app(settings: ApiSettings) -> FastAPI:
         audience,
         plans,
         tunnels,
-        PlainSubmissions(),
-        Submissions(),
+        planned,
+        Submissions(feeder=planned),
         Readings(),
         MetricBatches(),
         LogPieces(),

@@ -266,9 +266,15 @@ def running_attempt(served: ServedApi) -> dict[str, object]:
 def drain(served: ServedApi) -> None:
     """Drain every node: jobs submitted afterwards wait, and no training competes for the cores."""
     with connection_to(served) as connection:
-        nodes = ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
-        assert isinstance(nodes, list)
-        for node in nodes:
+
+        def nodes() -> list[dict[str, object]]:
+            found = ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
+            assert isinstance(found, list)
+            return found
+
+        # This machine's own node may not have reported yet.
+        wait_for(lambda: all(node["state"] != "pending" for node in nodes()), what="all nodes")
+        for node in nodes():
             path = f"/v1/admin/nodes/{node['id']}/drain"
             ask(connection, "POST", path, served.user_token, {"reason": "measured"}, 200)
 

@@ -6,19 +6,17 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.spec.planning import plan_on, plan_training
+from core.spec.planning import plan_on, plan_training, training_key
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec
 from core.states import NodeState
 from core.tables.base import Document
 from core.tables.nodes import Node, NodeClass
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import NOTHING_LEARNED, Learned, Plan
-from strategies.plan.spec import TrainSpec
 
 CAPACITY = 2_000  # of some 14 KiB each
 USED_STATES = (NodeState.PENDING, NodeState.READY, NodeState.DRAINING, NodeState.MAINTENANCE)
@@ -93,14 +91,6 @@ class PlanCache:
             while len(self._plans) > CAPACITY:
                 self._plans.popitem(last=False)
         return PlanOnClass(offer, made, document)
-
-
-def training_key(spec: JobSpec) -> str:
-    """Return a hash of all that a plan depends on: training, ranks and device, but not name or wall
-    time."""
-    fields, resources = set(TrainSpec.model_fields), spec.resources
-    ranks = f"{resources.nodes} {resources.ranks_per_node} {resources.device} "
-    return sha256((ranks + spec.model_dump_json(include=fields)).encode()).hexdigest()
 
 
 class Offers:

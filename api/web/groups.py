@@ -6,6 +6,10 @@ meanwhile waits, and is the next group. So nobody waits for company, a request t
 group of one, and those that wait hold no thread. What only reads, such as a plan, can wait the same
 way: a session, a statement and the interpreter's turn are paid once for all.
 
+Where the items of one line go on to another, such as jobs that are planned and then queued, the
+second waits for those that the first is at work on: a transaction for eight jobs costs little more
+than one for three, and would share the interpreter with the next plans anyway.
+
 What nobody looks at the clock for does wait for company: the messages of nodes. Many that come one
 by one, none while another is written, would each be a transaction, which costs ten times as much as
 one more message in it. So their writer rests for some times as long as it has written (`RESTS`),
@@ -16,7 +20,7 @@ group.
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from core.base.errors import ServiceError
 
@@ -35,7 +39,12 @@ class Groups(Generic[Item, Answer]):
     RESTS: ClassVar[float] = 0.0
     """Length of the rest after a group, as a multiple of the time that its writing took."""
 
-    def __init__(self) -> None:
+    def __init__(self, feeder: "Groups[Any, Any] | None" = None) -> None:
+        """Open the line; `feeder` is the one from which its items come."""
+        self._feeder = feeder
+        self._at_rest = asyncio.Event()
+        """Set while no group is written."""
+        self._at_rest.set()
         self._line: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._company: asyncio.Future[None] | None = None
         """What a rest waits for."""
@@ -64,9 +73,12 @@ class Groups(Generic[Item, Answer]):
         loop = asyncio.get_running_loop()
         try:
             while self._line:
+                if self._feeder is not None:
+                    await self._feeder._at_rest.wait()
                 group, self._line = self._line[:MOST], self._line[MOST:]
                 items = [item for item, _ in group]
                 begun = loop.time()
+                self._at_rest.clear()
                 outcomes = await loop.run_in_executor(self._thread, _written, items, write)
                 for (_, answer), (found, error) in zip(group, outcomes, strict=True):
                     if answer.cancelled():
@@ -75,8 +87,10 @@ class Groups(Generic[Item, Answer]):
                         answer.set_result(*found)
                     else:
                         answer.set_exception(error)
+                self._at_rest.set()  # after the answers, so that those who got one go first
                 await self._rest(self.RESTS * (loop.time() - begun))
         finally:
+            self._at_rest.set()
             self._writing = None
 
     async def _rest(self, longest_s: float) -> None:

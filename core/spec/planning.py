@@ -1,10 +1,13 @@
 """Plan of a job on a node class: the one reader of a job's resources for the planner. Pure."""
 
+from hashlib import sha256
+
 from core.spec.script import plan_script
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, WorkbenchJobSpec
 from core.spec.workbench import plan_workbench
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import NOTHING_LEARNED, Learned, Plan, plan
+from strategies.plan.spec import TrainSpec
 
 
 def plan_on(spec: AnyJobSpec, hardware: Hardware) -> AnyPlan:
@@ -34,6 +37,14 @@ def plan_training(spec: JobSpec, hardware: Hardware, *, learned: Learned = NOTHI
         hardware=hardware_for(spec, hardware),
         learned=learned,
     )
+
+
+def training_key(spec: JobSpec) -> str:
+    """Return a hash of all that a plan depends on: training, ranks and device, but not name or wall
+    time."""
+    fields, resources = set(TrainSpec.model_fields), spec.resources
+    ranks = f"{resources.nodes} {resources.ranks_per_node} {resources.device} "
+    return sha256((ranks + spec.model_dump_json(include=fields)).encode()).hexdigest()
 
 
 def hardware_for(spec: AnyJobSpec, hardware: Hardware) -> Hardware:

@@ -211,6 +211,7 @@ class World:
         leases: Sequence[str] = (),
         node_class: str | None = None,
         checkpointable: bool = True,
+        allow_oom: bool = False,
         auto: bool = False,
         **changes: Any,
     ) -> str:
@@ -235,6 +236,7 @@ class World:
                     "wall_time": wall,
                     "node_class": node_class,
                     "checkpointable": checkpointable,
+                    "allow_oom": allow_oom,
                 },
                 "lease": lease,
                 "leases": list(leases),

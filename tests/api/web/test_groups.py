@@ -111,6 +111,31 @@ def test_of_many_at_once_each_gets_its_own_answer(clients: int) -> None:
     assert set(written.values()) == {1}
 
 
+def test_a_group_waits_for_those_that_its_feeder_is_at_work_on() -> None:
+    plans, book = Groups[int, int](), Book()
+    line, written = Groups[int, int](feeder=plans), Book()
+
+    async def client(item: int) -> int:
+        return await line.write(await plans.write(item, book.write), written.write)
+
+    async def story() -> None:
+        book.free.clear()
+        first = asyncio.create_task(client(1))
+        while not book.groups:
+            await asyncio.sleep(0.001)
+        alone = asyncio.create_task(line.write(7, written.write))
+        others = [asyncio.create_task(client(item)) for item in (2, 3)]
+        while len(plans) < 2:
+            await asyncio.sleep(0.001)
+        assert written.groups == []
+        book.free.set()
+        assert await asyncio.gather(first, alone, *others) == [100, 70, 200, 300]
+
+    asyncio.run(story())
+    assert book.groups == [[1], [2, 3]]
+    assert written.groups == [[7, 10], [20, 30]]
+
+
 class Patient(Groups[int, int]):
     RESTS = 4.0
 

@@ -58,6 +58,22 @@ def test_the_plan_of_its_submission_answers_for_the_hardware_that_it_was_made_fo
     assert found.classes_for(job_id) == ("cpu2",)
 
 
+def test_jobs_of_the_same_training_share_a_plan_unless_one_may_run_out_of_memory(
+    world: World, planned_on: list[str]
+) -> None:
+    jobs = [world.job(wall=wall) for wall in ("10min", "20min")]
+    jobs += [world.job(wall="10min", allow_oom=True), world.job(ranks=1)]
+    found = Fitting()
+    found.offer({"cpu2": BOTH["cpu2"]})
+    with world.database.read() as session:
+        found.learn(session, jobs)
+    assert [found.classes_for(job_id) for job_id in jobs] == [("cpu2",)] * 4
+    assert planned_on == ["cpu2"] * 3
+    narrow = CPU2.model_copy(update={"memory_gib": 0.01})
+    found.offer({"cpu2": (2, narrow)})
+    assert [found.classes_for(job_id) for job_id in jobs] == [(), (), ("cpu2",), ()]
+
+
 def test_a_plan_that_does_not_tell_its_hardware_is_made_again(
     world: World, planned_on: list[str]
 ) -> None:
