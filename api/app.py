@@ -98,7 +98,7 @@ from api.watching import routes_metrics as metrics
 from api.watching import routes_stream as stream
 from api.watching.audience import Audience
 from api.watching.hub import Hub
-from api.web.auth import declared_scope, policy_of
+from api.web.auth import TokenLookups, declared_scope, policy_of
 from api.web.bells import Ringer
 from api.web.errors import add_error_handlers
 from api.web.process import Process
@@ -207,6 +207,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         audience,
         plans,
         tunnels,
+        TokenLookups(),
         planned,
         Submissions(feeder=planned),
         Readings(),

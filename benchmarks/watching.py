@@ -19,7 +19,6 @@ from tests.running import is_named
 
 STREAMS_OF_ONE = 36  # below the limit of one person
 LINE_EVERY_S = 1 / 3
-SETTLES_S = 6.0  # until this machine's own node is ready, so that it can be drained
 
 
 @dataclass
@@ -35,7 +34,6 @@ def rows(*, streams: int, seconds: float) -> list[tuple[str, str, str]]:
     """Measure how long the streams take to open, how late lines are, and what the API computes."""
     with service.serving("sqlite") as served:
         attempt = service.running_attempt(served)
-        time.sleep(SETTLES_S)
         service.drain(served)
         jobs = [str(attempt["job_id"])] * (streams // 2) + _submitted(served, streams // 2)
         tokens = _staff(served, -(-streams // STREAMS_OF_ONE))

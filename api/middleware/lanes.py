@@ -90,7 +90,7 @@ LIMITS = {
     # The line is for what one page asks for together: refused in part, it would ask again for ever.
     LaneKind.BACKGROUND: Limit(1, 8, 1.0),
     # Until they have begun: a browser gives up on a 503. Those that wait are allowed together.
-    LaneKind.STREAMS: Limit(8, 1000, 20.0),
+    LaneKind.STREAMS: Limit(16, 1000, 20.0),
     LaneKind.FILES: Limit(32, 64, 30.0),
 }
 YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait

@@ -6,7 +6,7 @@ own pages.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
@@ -16,11 +16,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyCookie, HTTPBearer
 from sqlalchemy import bindparam, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, aliased
 from starlette.requests import HTTPConnection
 
 from api.web.credentials import SESSION_IDLE, SESSION_LONGEST, in_force
-from api.web.groups import attempt
+from api.web.groups import Groups, attempt
 from api.web.identity import RANK, NodeIdentity, Person
 from api.web.process import Process, ProcessDep
 from api.web.scopes import MissingScope, included, scope_of
@@ -47,10 +48,8 @@ TOKENS = (
     .add_columns(User.id, User.name, User.role, User.zone, User.disabled)
     .join(User, User.id == Token.user_id)
     .outerjoin(Maker, Maker.id == Token.made_with)
-)
-TOKEN = TOKENS.where(Token.sha256 == bindparam("sha256"))
-EACH_TOKEN = TOKENS.add_columns(Token.sha256).where(
-    Token.sha256.in_(bindparam("sha256s", expanding=True))
+    .add_columns(Token.sha256)
+    .where(Token.sha256.in_(bindparam("sha256s", expanding=True)))
 )
 
 NODE_TOKEN = (
@@ -61,7 +60,7 @@ NODE_TOKEN = (
 
 
 class TokenRow(NamedTuple):
-    """A row of TOKENS."""
+    """A row of TOKENS, without the token's SHA-256."""
 
     token_id: str
     kind: TokenKind
@@ -77,6 +76,10 @@ class TokenRow(NamedTuple):
     role: Role
     zone: str
     disabled: bool
+
+
+class TokenLookups(Groups[str, TokenRow | SQLAlchemyError | None]):
+    """Tokens of people, by their SHA-256, that wait to be looked up."""
 
 
 async def anyone() -> None:
@@ -134,9 +137,7 @@ class SentTokens:
         self._process = process
         self._now = utc_now()
         sent = [attempt(sent_token, request) for request in requests]
-        sha256s = sorted({one for one in sent if not isinstance(one, ServiceError)})
-        rows = session.execute(EACH_TOKEN, {"sha256s": sha256s}) if sha256s else ()
-        self._found = {sha256: TokenRow(*row) for *row, sha256 in rows}
+        self._found = _rows(session, [one for one in sent if not isinstance(one, ServiceError)])
 
     def enter(self, request: Request) -> Person:
         """Return the same person as `signed_in`, or raise the same error."""
@@ -232,18 +233,37 @@ async def _found(
     """Return the row of a token. Reads that share their `state`, as those of one page do, look it
     up once."""
     if not only_reads:
-        return await run_in_threadpool(_find, process, sha256)
+        return await _look_up(process, sha256)
     lookups: dict[str, asyncio.Task[TokenRow | None]]
     lookups = connection.scope.setdefault("state", {}).setdefault("tokens", {})
     if sha256 not in lookups:
-        lookups[sha256] = asyncio.create_task(run_in_threadpool(_find, process, sha256))
+        lookups[sha256] = asyncio.create_task(_look_up(process, sha256))
     return await asyncio.shield(lookups[sha256])
 
 
-def _find(process: Process, sha256: str) -> TokenRow | None:
-    with process.read() as session:
-        row = session.execute(TOKEN, {"sha256": sha256}).one_or_none()
-    return None if row is None else TokenRow(*row)
+async def _look_up(process: Process, sha256: str) -> TokenRow | None:
+    """Return the row of a token, looked up together with those that others send at this moment."""
+
+    def look_up(sha256s: Sequence[str]) -> Sequence[TokenRow | SQLAlchemyError | None]:
+        try:
+            with process.read() as session:
+                found = _rows(session, sha256s)
+        except SQLAlchemyError as error:
+            return [error] * len(sha256s)  # one by one they would fail again, one after the other
+        return [found.get(sha256) for sha256 in sha256s]
+
+    found = await process.service(TokenLookups).write(sha256, look_up)
+    if isinstance(found, SQLAlchemyError):
+        raise found
+    return found
+
+
+def _rows(session: Session, sha256s: Collection[str]) -> dict[str, TokenRow]:
+    """Return the rows of known tokens by their SHA-256."""
+    if not sha256s:
+        return {}
+    rows = session.execute(TOKENS, {"sha256s": sorted(set(sha256s))})
+    return {sha256: TokenRow(*row) for *row, sha256 in rows}
 
 
 def _touch(process: Process, found: TokenRow, now: datetime) -> None:

@@ -1,4 +1,5 @@
-"""The reads of one page look its viewer up once, and only for that page."""
+"""The reads of one page look its viewer up once, and only for that page; requests that come at the
+same moment look up whom they are from together."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ def lookups(world: World) -> Iterator[list[str]]:
     found: list[str] = []
 
     def note(_1: object, _2: object, statement: str, *_: object) -> None:
-        if "tokens.sha256 = " in statement:
+        if "tokens.sha256 IN " in statement:
             found.append(statement)
 
     event.listen(world.database.engine, "before_cursor_execute", note)
@@ -74,3 +75,28 @@ def test_pages_of_two_people_at_once_show_each_their_own(world: World) -> None:
         assert name in page.text
         other = {"of-ann": "of-bob", "of-bob": "of-ann"}.get(name, "of-")
         assert other not in page.text
+
+
+def test_requests_of_many_at_once_are_each_from_their_own_sender(world: World) -> None:
+    senders = ("ann", "bob", "nobody", "ann", "nobody", "bob") * 8
+
+    async def ask() -> list[httpx2.Response]:
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=world.app), base_url="http://127.0.0.1:8471"
+        ) as client:
+            tokens = [world.tokens.get(sender, "ty_unknown") for sender in senders]
+            return await asyncio.gather(
+                *(
+                    client.get("/v1/me", headers={"Authorization": f"Bearer {token}"})
+                    for token in tokens
+                )
+            )
+
+    with lookups(world) as found:
+        answers = asyncio.run(ask())
+    for answer, sender in zip(answers, senders, strict=True):
+        if sender == "nobody":
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+        else:
+            assert (answer.status_code, answer.json()["user"]["name"]) == (200, sender)
+    assert len(found) < len(senders)
