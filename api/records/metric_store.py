@@ -19,6 +19,7 @@ from sqlalchemy import Row, bindparam, delete, func, insert, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from core.base.errors import BadRequest
+from core.database.database import IN_BINARY
 from core.tables.telemetry import MetricChunk, StreamCursor
 
 Integers = npt.NDArray[np.int64]
@@ -82,6 +83,7 @@ CHUNKS = (
     select(MetricChunk.rank, *PACKED)
     .where(MetricChunk.attempt_id == bindparam("attempt_id"))
     .order_by(MetricChunk.key, MetricChunk.rank, MetricChunk.first_line)
+    .execution_options(**IN_BINARY)
 )
 SMALL = (
     select(MetricChunk.id, MetricChunk.rank, MetricChunk.key, MetricChunk.first_line)

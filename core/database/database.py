@@ -30,12 +30,15 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, ExecutionContext
 from sqlalchemy.exc import DisconnectionError, IntegrityError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 IDLE_S = 1.0  # a connection unused for longer is tested before its next use
+IN_BINARY = {"in_binary": True}
+"""Execution options of a query for much binary data: PostgreSQL sends the bytes themselves, not
+hexadecimal text of twice the length."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -300,6 +303,15 @@ def _postgresql_engine(url: str, pool_size: int, longest_statement_s: float | No
                 engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
             raise DisconnectionError from error
+
+    @event.listens_for(engine, "do_execute")
+    def fetch_in_binary(
+        cursor: Any, statement: str, parameters: object, context: ExecutionContext
+    ) -> bool:
+        if IN_BINARY.items() <= context.execution_options.items():
+            cursor.execute(statement, parameters, binary=True)
+            return True
+        return False
 
     return engine
 
