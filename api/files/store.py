@@ -16,8 +16,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import Protocol
 
-from sqlalchemy import ColumnElement
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Insert
 from sqlalchemy.orm import Session
 
 from core.base.clock import utc_now
@@ -184,7 +183,7 @@ def name_found(session: Session, kept: StoreEntry, *, now: datetime) -> bool:
 
 def _row_of(
     session: Session, kept: StoreEntry, now: datetime, where: ColumnElement[bool] | None = None
-) -> postgresql.Insert | sqlite.Insert:
+) -> Insert:
     return (
         insert_into(session, StoredFile)
         .values(sha256=kept.sha256, size=kept.size, created_at=now, named_at=now)

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from core.spec.inputs import InputKind
 from core.states import AttemptState, Desired, JobState, Outcome, Phase
-from core.tables.base import Base, Document, Serial, one_of
+from core.tables.base import Base, Document, Serial, one_of, partial_index
 from core.tables.kinds import WorkspaceAccess
 from strategies.plan.trust.scaling import StudyKind
 
@@ -31,12 +31,7 @@ class Job(Base):
         Index("ix_jobs_user_id_id", "user_id", "id"),
         Index("ix_jobs_user_id_state", "user_id", "state"),
         Index("ix_jobs_state", "state"),
-        Index(
-            "ix_jobs_report_when_ended",
-            "id",
-            sqlite_where=text("report_when_ended"),
-            postgresql_where=text("report_when_ended"),
-        ),
+        partial_index("ix_jobs_report_when_ended", "id", where="report_when_ended"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -156,13 +151,7 @@ class Attempt(Base):
         CheckConstraint(one_of("state", AttemptState), name="state"),
         CheckConstraint(f"outcome IS NULL OR {one_of('outcome', Outcome)}", name="outcome"),
         UniqueConstraint("job_id", "epoch"),
-        Index(
-            "uq_attempts_live_job",
-            "job_id",
-            unique=True,
-            sqlite_where=text("state <> 'exited'"),
-            postgresql_where=text("state <> 'exited'"),
-        ),
+        partial_index("uq_attempts_live_job", "job_id", unique=True, where="state <> 'exited'"),
         Index("ix_attempts_state", "state"),
     )
 

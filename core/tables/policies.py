@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, text
+from sqlalchemy import JSON, CheckConstraint, ForeignKey
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.tables.base import Base
+from core.tables.base import Base, partial_index
 
 
 class AppliedPolicy(Base):
@@ -13,13 +13,7 @@ class AppliedPolicy(Base):
 
     __tablename__ = "policies"
     __table_args__ = (
-        Index(
-            "uq_policies_active",
-            "policy_id",
-            unique=True,
-            postgresql_where=text("active"),
-            sqlite_where=text("active"),
-        ),
+        partial_index("uq_policies_active", "policy_id", unique=True, where="active"),
     )
 
     policy_id: Mapped[str] = mapped_column(primary_key=True)

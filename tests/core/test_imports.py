@@ -8,12 +8,13 @@ import sys
 from core.process.imports import lean_imports
 with lean_imports():
     import api.main, scheduler.main, worker.main, standalone.up
-print(sorted({"rich", "rich.console", "pygments"} & sys.modules.keys()))
+unused = {"rich", "rich.console", "pygments", "sqlalchemy.dialects.postgresql"}
+print(sorted(unused & sys.modules.keys()))
 import rich.console
 """
 
 
-def test_a_server_imports_no_rich_and_a_later_command_may() -> None:
+def test_a_server_on_sqlite_imports_no_rich_and_no_postgresql_and_a_later_command_may() -> None:
     found = subprocess.run(
         [sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True, check=True
     )

@@ -81,6 +81,23 @@ def test_an_upgraded_database_is_what_the_tables_say(empty_url: str) -> None:
     database.close()
 
 
+@pytest.mark.filterwarnings("ignore:Skipped unsupported reflection of expression-based index")
+def test_partial_indexes_are_of_the_rows_that_the_tables_say(empty_url: str) -> None:
+    database = Database(empty_url)
+    upgrade(database)
+    found, wanted = {}, {}
+    for table in Base.metadata.tables.values():
+        wanted |= {str(one.name): one.info["where"] for one in table.indexes if "where" in one.info}
+    for name in Base.metadata.tables:
+        for index in inspect(database.engine).get_indexes(name):
+            where = index.get("dialect_options", {}).get(f"{database.engine.name}_where")
+            if where is not None:
+                found[index["name"]] = str(where).replace("::text", "").replace("(state)", "state")
+    assert {name: where.strip("()") for name, where in found.items()} == wanted
+    assert len(wanted) == 3
+    database.close()
+
+
 def test_a_second_upgrade_changes_nothing(empty_url: str) -> None:
     database = Database(empty_url)
     upgrade(database)
