@@ -89,6 +89,8 @@ class Scheduler:
     waitlist_looked_at: datetime | None = None
     line: offers.WaitlistMemory = field(default_factory=offers.WaitlistMemory)
     agendas_looked_at: datetime | None = None
+    turn_at: datetime | None = None
+    """Next moment at which a lease begins or ends, by the last cycle's snapshot."""
     kept_up_at: datetime | None = None
     """Time at which it last read the world while another scheduler led."""
     timekeeper: Timekeeper = field(init=False)
@@ -155,6 +157,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     scheduler.dispatcher.tell_viewers(started)
     scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     scheduler.dispatcher.ring_again(world)
+    scheduler.turn_at = world.turn_at
     tell(scheduler, waiting, now)  # 8. why the others wait: their owners see this sentence
     tell_of_agendas(scheduler, now)  # 9. notices about agendas that will not end in time
     return started

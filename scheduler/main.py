@@ -151,19 +151,25 @@ def run(scheduler: Scheduler, listener: BellListener, cycle_s: float) -> None:
         ended = begun + took_s
         listener.pause(min(took_s, cycle_s))
         is_quiet = listener.hears and leadership.writes == writes
-        listener.wait(rest_s(cycle_s, begun_at, is_quiet=is_quiet) - took_s)
+        longest_s = rest_s(cycle_s, begun_at, is_quiet=is_quiet, turn_at=scheduler.turn_at)
+        listener.wait(longest_s - took_s)
 
 
-def rest_s(cycle_s: float, begun_at: datetime, *, is_quiet: bool) -> float:
+def rest_s(
+    cycle_s: float, begun_at: datetime, *, is_quiet: bool, turn_at: datetime | None
+) -> float:
     """Return the longest time, in seconds, from the beginning of one cycle to that of the next.
 
-    `is_quiet`: the last one wrote nothing, and a ring would be heard. Then only time brings news,
-    and nearly all of that at whole minutes, when leases and windows begin and end: one that passed
-    during the cycle was not seen by it.
+    `is_quiet`: the last one wrote nothing, and a ring would be heard. Then only time brings news:
+    at `turn_at`, when a lease begins or ends, and at whole minutes, when windows do. One that
+    passed during the cycle was not seen by it.
     """
     if not is_quiet:
         return cycle_s
-    return min(QUIET_CYCLES * cycle_s, 60 - begun_at.timestamp() % 60)
+    next_s = 60 - begun_at.timestamp() % 60
+    if turn_at is not None:
+        next_s = min(next_s, max(0.0, (turn_at - begun_at).total_seconds()))
+    return min(QUIET_CYCLES * cycle_s, next_s)
 
 
 def cycle(scheduler: Scheduler) -> bool:

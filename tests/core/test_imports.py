@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 """
 
 
-def test_a_server_on_sqlite_leaves_out_what_it_never_uses_and_a_later_command_may_import_it() -> None:
+def test_a_server_leaves_out_what_it_never_uses_and_a_later_command_may_import_it() -> None:
     found = subprocess.run(
         [sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True, check=True
     )

@@ -533,3 +533,17 @@ def test_a_job_that_its_owner_cancelled_meanwhile_is_not_started(world: World) -
     assert world.get_job(job_id).epoch == 0
     other = world.job()
     assert world.cycle() == [other]  # and no lease was left behind
+
+
+def test_it_knows_when_the_next_lease_begins_or_ends(world: World) -> None:
+    node_id = world.node()
+    world.go(at(10))
+    assert world.scheduler.turn_at is None
+    world.book(node_id, at(12), 2)
+    for moment, turn_at in (
+        (at(10), at(12)),
+        (at(12), at(13, 55)),
+        (at(13, 55), None),  # nothing runs in it: it is over
+    ):
+        world.go(moment)
+        assert world.scheduler.turn_at == turn_at

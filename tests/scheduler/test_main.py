@@ -134,7 +134,16 @@ def test_it_rests_longer_when_nothing_happens_but_never_over_a_whole_minute(
     second: float, is_quiet: bool, rest: float
 ) -> None:
     now = datetime(2026, 11, 29, 9, 59, tzinfo=UTC) + timedelta(seconds=second)
-    assert rest_s(1.0, now, is_quiet=is_quiet) == pytest.approx(rest)
+    assert rest_s(1.0, now, is_quiet=is_quiet, turn_at=None) == pytest.approx(rest)
+
+
+@pytest.mark.parametrize(
+    ("in_s", "is_quiet", "rest"), [(0.5, False, 1.0), (2.5, True, 2.5), (6, True, 5.0)]
+)
+def test_nor_over_the_begin_or_the_end_of_a_lease(in_s: float, is_quiet: bool, rest: float) -> None:
+    now = datetime(2026, 11, 29, 9, 59, 20, tzinfo=UTC)
+    turn_at = now + timedelta(seconds=in_s)
+    assert rest_s(1.0, now, is_quiet=is_quiet, turn_at=turn_at) == pytest.approx(rest)
 
 
 @pytest.mark.parametrize(("hears", "rests"), [(True, [1.0, 1.0, 5.0, 5.0]), (False, [1.0] * 4)])
@@ -160,7 +169,8 @@ def test_a_cycle_that_writes_nothing_is_followed_by_a_longer_rest(
     monkeypatch.setattr("scheduler.main.utc_now", lambda: datetime(2026, 11, 29, 9, 59, tzinfo=UTC))
     listener = Listener(NO_REDIS)
     listener.hears = hears
-    run(SimpleNamespace(leadership=leadership), listener, 1.0)  # type: ignore[arg-type]
+    scheduler = SimpleNamespace(leadership=leadership, turn_at=None)
+    run(scheduler, listener, 1.0)  # type: ignore[arg-type]
     assert rested == rests
 
 
