@@ -259,17 +259,16 @@ class Snapshot:
         """Ids of the leases that waiting jobs name."""
         return frozenset(lease_id for job in self.waiting for lease_id in job.lease_ids)
 
-    @cached_property
+    @property
     def turn_at(self) -> datetime | None:
         """Next moment at which a lease begins or ends; None if none will."""
-        ends = [
-            end
-            for leases in self._begun_on.values()
-            for lease in leases
-            for end in (lease.usable_end, lease.hold_end)
-        ]
-        turns = [*ends, *(lease.hold_start for lease in self.leases.values())]
-        return min((turn for turn in turns if turn > self.now), default=None)
+        turns = (
+            turn
+            for lease in self.leases.values()
+            for turn in (lease.hold_start, lease.usable_end, lease.hold_end)
+            if turn > self.now
+        )
+        return min(turns, default=None)
 
     def scheduling_of(self, node_id: str) -> Scheduling:
         """Return the rules by which the queue uses a node."""
