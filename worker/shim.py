@@ -62,7 +62,7 @@ from worker.scripts.script_launch import ScriptLauncher
 from worker.scripts.script_run import masks_of
 from worker.workbench.launch import HeldLauncher, WorkbenchLauncher
 
-LOOK_EVERY_S = 0.5  # between two checks of deadlines and result.json; a child's end wakes at once
+KILL_EVERY_S = 0.5
 FAIL_GRACE_S = 5.0  # for the other ranks to report what they saw, after the first has failed
 EXIT_GRACE_S = 20.0  # for all ranks to exit once all is written; a teardown may hang (torch bug)
 REPORT_GRACE_S = 5.0  # for torchrun to print its table once its ranks are gone
@@ -215,7 +215,9 @@ class Shim:
             self.end_hold()
             self.keep_ranks_together()
             self.keep_within_memory()
-            signal.sigtimedwait([signal.SIGCHLD], min(LOOK_EVERY_S, self.memory.pause_s))
+            # The end of a child wakes it, and so does the agent when it has written something.
+            pause_s = min(self.launcher.watch_every_s, self.memory.pause_s)
+            signal.sigtimedwait([signal.SIGCHLD], pause_s)
 
     def reap(self) -> None:
         """Reap every child that has ended, adopted ones too, and tell the launcher."""
@@ -266,7 +268,7 @@ class Shim:
             self.launcher.kill_ranks()
             self.kill_tree_at = now + REPORT_GRACE_S
         if now >= self.kill_tree_at:
-            self.tree.kill(within_s=LOOK_EVERY_S, spare=os.getpid(), reap=self.reap)
+            self.tree.kill(within_s=KILL_EVERY_S, spare=os.getpid(), reap=self.reap)
 
     def keep_within_memory(self) -> None:
         """End all ranks when they have used up their memory, or the machine's."""

@@ -5,7 +5,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from api.nodes import reports
-from api.nodes.pace import NodeCount, pause_s
+from api.nodes.pace import NodeCount, is_at_work, pause_s
 from api.nodes.unchanged_beats import MarkedBeat, is_unchanged
 from api.web.auth import NodeOnly, sent_token
 from api.web.places import LaneKind, place_of
@@ -28,7 +28,7 @@ async def _beat_plain(request: Request) -> Response | None:
         return None
     mark = request.headers.get(ORDERS_MARK)
     if mark and await is_unchanged(process, MarkedBeat(token_sha256, mark, message)):
-        return Response(status_code=204, headers=_pace(process))
+        return Response(status_code=204, headers=_pace(process, message))
     await place_of(request).take(LaneKind.WHOLE_BEATS)
     return await run_in_threadpool(_take_whole, process, message, token_sha256)
 
@@ -69,11 +69,15 @@ def _take_whole(process: Process, message: Heartbeat, token_sha256: str) -> Resp
     return Response(
         orders.model_dump_json(exclude=without),
         media_type="application/json",
-        headers={**_pace(process), **marked},
+        headers={**_pace(process, message), **marked},
     )
 
 
-def _pace(process: Process) -> dict[str, str]:
+def _pace(process: Process, message: Heartbeat) -> dict[str, str]:
     """Return the header that says when the next heartbeat is wanted."""
-    wait_s = pause_s(process.service(NodeCount).number, process.settings.unreachable_after_s)
+    wait_s = pause_s(
+        process.service(NodeCount).number,
+        process.settings.unreachable_after_s,
+        is_at_work=is_at_work(message),
+    )
     return {BEAT_AFTER: f"{wait_s:.2f}"}

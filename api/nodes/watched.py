@@ -1,10 +1,10 @@
-"""Jobs that somebody watches: their nodes bring news each second, those of others every ten.
+"""Jobs that somebody watches: their nodes bring news each second, others every 20.
 
 Each time that a node brings lines costs its ranks 8 ms of a core, whatever their number. A job is
 watched while a stream shows it, and for a while after somebody has read it, its curves or its
 output. The API processes tell each other by a sorted set in Redis, where a job's score is the end
 of its watch; with Redis away each knows of its own viewers. A node hears at once that one of its
-jobs is watched from now on. If that is lost, what it brings next is ten seconds late, once.
+jobs is watched from now on. If that is lost, what it brings next is 20 s late, once.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ WATCHED_S = 15.0  # after somebody has read, or a process has last told of its v
 TELL_EVERY_S = 5.0
 HEARD_FOR_S = 1.0  # what others have told is known for so long, while nodes ask for it
 REST_S = 0.1  # between two exchanges
-UNWATCHED_PAUSE_S = 10.0
+UNWATCHED_PAUSE_S = 20.0
 RUNG = 100  # jobs at a time: a class that comes back after a restart is told with the next lines
 ANSWERS_WITHIN_S = 2.0
 KEY = "watched"

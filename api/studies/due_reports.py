@@ -32,7 +32,7 @@ from core.tables.people import User
 from core.transitions import note
 
 ACTOR = "api"
-EVERY_S = 2.0
+EVERY_S = 10.0
 BROKEN = (
     "The server failed while it wrote it, and its log says why. Tell whoever runs the server, then "
     "write the report from the job's page."

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-EVERY_S = 2.0
+EVERY_S = 5.0
 LAST_LOOK_S = 30.0  # for what is in hand when the process ends
 
 log = structlog.get_logger()

@@ -73,6 +73,8 @@ class InMemory:
     certificate: Certificate | None = None
     preflight: Report | None = None
     has_output: bool = False
+    end_rings: bool = False
+    """True while a thread waits for the end of its shim."""
     end_is_known: bool = False
     """True once the GPU that its end blames, if any, is known to rest."""
 
@@ -177,11 +179,11 @@ class Actor:
                 attempt.order_file, json_bytes(order)
             )  # it may allow the ranks to start
         if order.request is not None and order.request != attempt.request():
-            write_atomically(attempt.request_file, json_bytes(order.request))
+            attempt.write_request(order.request)
         if order.network is not None and order.network.reach is not None:
             reach = NetworkFile(reach=tuple(order.network.reach))
             if reach != read_model(attempt.network_file, NetworkFile):
-                write_atomically(attempt.network_file, json_bytes(reach))
+                attempt.write_network(reach)
 
     def _stop_unwanted(self, key: Key) -> None:
         log.info("attempt_not_wanted", attempt=key.folder)

@@ -34,7 +34,7 @@ from worker.agent.decide import Action, AttemptFolder, follow, next_step
 from worker.agent.inventory import take_inventory
 from worker.agent.telemetry import TelemetrySource
 from worker.node.api_client import ApiClient, RequestRefused, Unreachable
-from worker.node.attempts import Attempt, NodeFolder, StartFile, read_model
+from worker.node.attempts import Attempt, Glance, Key, NodeFolder, StartFile, read_model
 from worker.node.plain_files import plain_files
 from worker.node.process_tree import strays
 from worker.preparing import cache
@@ -43,8 +43,9 @@ from worker.scripts.script_run import ScriptFolders
 from worker.shipping.keep import KeptState
 from worker.shipping.spool import ShippedPositions
 
-# Pauses between looks at the folders. Twenty looks a second would take half a per cent of a core.
-STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.4
+# Pauses between looks at the folders. What this process does beside ranks that are at work is taken
+# from them: then a glance now and then says if there is anything to look at.
+STARTING_LOOK_S, RUNNING_LOOK_S, GLANCE_EVERY_S = 0.03, 0.4, 2.0
 INVENTORY_EVERY_S = 300.0
 AGAIN = (0.3, 0.7)  # of the pause between two heartbeats, until one that failed is tried again
 SPAWN_PATIENCE_S = 45.0  # for a shim to take its lock; the warm process imports for seconds first
@@ -92,27 +93,29 @@ class Agent:
         self.inventory_at = -math.inf
         next_beat = 0.0
         told: list[tuple[object, ...]] = []
+        at_work: Glance | None = None
         while not self.stop.is_set():
             self.actor.spawners.keep_ready()
-            seen = self.observe()
-            if self.carry_on(seen):
+            glance = self.folder.glance()
+            is_due = self.wake.is_set() or time.monotonic() >= next_beat
+            if is_due or glance != at_work:
                 seen = self.observe()
-            observed = [self.describe(one) for one in seen]
-            news: list[tuple[object, ...]] = [
-                (
-                    *(o.job_id, o.epoch, o.phase, o.certificate is None, o.exit is None, o.kept),
-                    o.held is None,
-                )
-                for o in observed
-            ]
-            if any(one.exited and o.exit is None for one, o in zip(seen, observed, strict=True)):
-                self.actor.spool.set()  # an exit waits for the attempt's last lines
-            if self.wake.is_set() or news != told or time.monotonic() >= next_beat:
-                self.wake.clear()
-                told = news
-                next_beat = time.monotonic() + self.beat(seen, observed)
-            pause_s = min(look_again_s(observed, self.poll_s), next_beat - time.monotonic())
-            self.wake.wait(max(0.0, pause_s))
+                if self.carry_on(seen):
+                    seen = self.observe()
+                observed = [self.describe(one) for one in seen]
+                news = [_news_of(one) for one in observed]
+                if any(s.exited and o.exit is None for s, o in zip(seen, observed, strict=True)):
+                    self.actor.spool.set()  # an exit waits for the attempt's last lines
+                at_work = glance if _are_at_work(seen, observed) else None
+                for one in seen:
+                    if one.shim_lives:
+                        self._ring_at_end(one.key)
+                if is_due or news != told:
+                    self.wake.clear()
+                    told = news
+                    next_beat = time.monotonic() + self.beat(seen, observed)
+            look_s = look_again_s(observed, self.poll_s) if at_work is None else GLANCE_EVERY_S
+            self.wake.wait(max(0.0, min(look_s, next_beat - time.monotonic())))
         for known in self.actor.memory.values():
             if known.preparation is not None:
                 known.preparation.cancelled.set()
@@ -156,6 +159,20 @@ class Agent:
             trained=trained(result) if result is not None and result.finished else None,
             failed=_failed(attempt) if started and not (lives or exited) else None,
         )
+
+    def _ring_at_end(self, key: Key) -> None:
+        """Have the agent woken when this attempt's shim ends, which holds its lock until then."""
+        known = self.actor.memory[key]
+        if known.end_rings:
+            return
+        known.end_rings = True
+
+        def wait() -> None:
+            self.folder.attempt(key).wait_for_shim()
+            known.end_rings = False
+            self.wake.set()
+
+        threading.Thread(target=wait, name=f"end of {key.folder}", daemon=True).start()
 
     def _is_spawn_pending(self, attempt: Attempt, known: InMemory) -> bool:
         if known.spawned_at is None:
@@ -315,6 +332,22 @@ class Agent:
             except OSError as error:
                 log.error("disk_error", action=type(action).__name__, error=str(error))
         return bool(actions)
+
+
+def _news_of(one: ObservedAttempt) -> tuple[object, ...]:
+    """Return the part of a report that does not wait for the next heartbeat."""
+    return (
+        *(one.job_id, one.epoch, one.phase, one.certificate is None, one.exit is None, one.kept),
+        one.held is None,
+    )
+
+
+def _are_at_work(seen: Sequence[AttemptFolder], observed: Sequence[ObservedAttempt]) -> bool:
+    """Return True if all that could be news is a change of an attempt's folder, or a shim's end."""
+    return bool(seen) and all(
+        folder.shim_lives and not folder.exited and one.phase is Phase.RUNNING
+        for folder, one in zip(seen, observed, strict=True)
+    )
 
 
 def _failed(attempt: Attempt) -> tuple[Outcome, str] | None:

@@ -7,6 +7,8 @@ from core.process.settings import WorkerSettings
 from core.wire.doorbell import broker_url, queue_of
 from worker.agent import tasks
 
+WAIT_S = 10  # for a doorbell, until the queue is waited for again
+
 
 def create_app(settings: WorkerSettings, node: str) -> Celery:
     """Return Celery for the queue of `node`.
@@ -32,6 +34,10 @@ def create_app(settings: WorkerSettings, node: str) -> Celery:
         worker_pool="solo",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_transport_options={"socket_connect_timeout": 3.0, "socket_keepalive": True},
+        broker_transport_options={
+            "socket_connect_timeout": 3.0,
+            "socket_keepalive": True,
+            "polling_interval": WAIT_S,
+        },
     )
     return app

@@ -25,7 +25,7 @@ from worker.warm import ForkRisk
 MAX_WARM_DEATHS = 3  # after that ranks use torchrun, until the code changes or the worker restarts
 MAX_WARM_SPAWNS = 2  # of one attempt, after which its ranks use torchrun
 # A look at the code takes 5 to 10 ms. Between attempts it only has the warm process ready in time.
-CODE_CHECK_EVERY_S, CODE_CHECK_AT_START_S = 30.0, 2.0
+CODE_CHECK_EVERY_S, CODE_CHECK_AT_START_S = 60.0, 2.0
 SWITCHED_OFF = "this worker's TRAINYARD_WARM_LAUNCHER is false"
 
 log = structlog.get_logger()

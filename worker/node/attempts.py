@@ -9,9 +9,10 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -284,7 +285,24 @@ class Attempt(RunDirectory):
         write_atomically(self.exit, json_bytes(record))
 
     def write_schedule(self, schedule: DeadlinesFile) -> None:
-        write_atomically(self.schedule_file, json_bytes(schedule))
+        self._tell_shim(self.schedule_file, schedule)
+
+    def write_request(self, request: Request) -> None:
+        self._tell_shim(self.request_file, request)
+
+    def write_network(self, network: NetworkFile) -> None:
+        self._tell_shim(self.network_file, network)
+
+    def _tell_shim(self, file: Path, content: BaseModel) -> None:
+        """Write a file that the shim reads, and wake it: by itself it only looks now and then.
+
+        SIGCHLD wakes it, and does nothing to another process that has its pid by now.
+        """
+        write_atomically(file, json_bytes(content))
+        shim = self.shim()
+        if shim is not None:
+            with suppress(OSError):
+                os.kill(shim.pid, signal.SIGCHLD)
 
     def shim_lives(self) -> bool:
         """Return True if a shim holds the lock, which it does until it is gone, whatever its
@@ -303,6 +321,11 @@ class Attempt(RunDirectory):
         finally:
             os.close(descriptor)
         return False
+
+    def wait_for_shim(self) -> None:
+        """Return when no shim lives, or as soon as that cannot be found out."""
+        with suppress(OSError), self.lock_file.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
 
     def take_lock(self) -> int | None:
         """Return the descriptor of the lock, now held; None if another shim has it or had it.
@@ -335,6 +358,10 @@ class Attempt(RunDirectory):
             if found:
                 return int(found[1])
         return 0
+
+
+Glance = list[tuple[Key, int, bool]]
+"""Last change of each attempt's folder, in ns, and True if its shim lives."""
 
 
 @dataclass(frozen=True)
@@ -407,6 +434,16 @@ class NodeFolder:
             if FOLDER_NAME.match(entry.name) and entry.is_dir(follow_symlinks=False):
                 found.append(Attempt(Path(entry.path)))
         return sorted(found, key=lambda attempt: attempt.key)
+
+    def glance(self) -> Glance:
+        """Return what changes when an attempt comes or goes, when a file appears in the folder of
+        one, is replaced or removed, and when a shim ends."""
+        found = []
+        for attempt in self.all_attempts():
+            with suppress(FileNotFoundError):  # wiped meanwhile
+                changed_ns = attempt.path.stat().st_mtime_ns
+                found.append((attempt.key, changed_ns, attempt.shim_lives()))
+        return found
 
     def begin(self, order: Order) -> Attempt:
         """Create the attempt's folder, durably: its existence means that the attempt was taken up.

@@ -252,7 +252,7 @@ def attempts_of_processes(attempts: Path) -> Iterator[tuple[int, str]]:
     us per process.
     """
     below = f"{attempts}/"
-    mark = f"{MARK}={below}".encode()
+    mark = f"\0{MARK}={below}".encode()
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -261,11 +261,10 @@ def attempts_of_processes(attempts: Path) -> Iterator[tuple[int, str]]:
             if folder.startswith(below):
                 yield int(name), folder[len(below) :].split("/")[0].removesuffix(" (deleted)")
                 continue
-        with contextlib.suppress(OSError):
-            for variable in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                if variable.startswith(mark):
-                    yield int(name), variable[len(mark) :].decode(errors="replace")
-                    break
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb", 0) as file:
+            _, is_marked, after = (b"\0" + file.read()).partition(mark)
+            if is_marked:
+                yield int(name), after.partition(b"\0")[0].decode(errors="replace")
 
 
 def strays(attempts: Path, *, live: set[str]) -> dict[int, str]:

@@ -48,6 +48,7 @@ class ForkLauncher:
     """Descriptor of the shim's lock: a rank must not keep it."""
     ranks: list[ForkedRank] = field(default_factory=list)
     hears_control: bool = True
+    watch_every_s: float = 1.0
     breach: str = ""
 
     def start(self) -> None:

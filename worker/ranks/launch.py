@@ -40,6 +40,8 @@ class RankLauncher(Protocol):
 
     hears_control: bool
     """True if its ranks read control.json; else they are told to stop by SIGTERM alone."""
+    watch_every_s: float
+    """Seconds between two calls of `watch`, if nothing else wakes the shim."""
     breach: str
     """Forbidden action of the ranks, in a sentence without its full stop; empty if there was
     none."""
@@ -51,7 +53,7 @@ class RankLauncher(Protocol):
         """Record that a child of the shim has ended, perhaps one of this launcher's."""
 
     def watch(self) -> None:
-        """Do the launcher's periodic work; called a few times a second."""
+        """Do the launcher's periodic work."""
 
     def is_running(self) -> bool:
         """Return True if the processes that it started are still there."""
@@ -220,6 +222,7 @@ class TorchrunLauncher:
     all_ranks_seen: bool = False
     killed_by_us: set[int] = field(default_factory=set)
     hears_control: bool = True
+    watch_every_s: float = 0.5
     breach: str = ""
     report_from: int = 0
     """Offset in the launcher's stderr.log at which the report of this start begins."""

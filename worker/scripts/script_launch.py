@@ -89,6 +89,7 @@ class ProgramLauncher:
     start_order: StartFile
     limits: ResourceLimits
     hears_control: bool = False
+    watch_every_s: float = 0.2
     pid: int = 0
     exit_code: int | None = None
     breach: str = ""

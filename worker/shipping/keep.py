@@ -27,8 +27,7 @@ from worker.node.attempts import Attempt, NodeFolder, read_model
 from worker.shipping.spool import ShippedPositions
 from worker.workspaces.folders import WorkspaceFiles
 
-LOOK_EVERY_S = 0.5
-IDLE_EVERY_S = 2.0
+LOOK_EVERY_S = 2.0  # for finished checkpoints; at the end of an attempt a nudge comes
 LONGEST_PAUSE_S = 30.0
 REFUSED_PAUSE_S = 10.0
 SENDABLE_PATH: TypeAdapter[str] = TypeAdapter(RelativePath)
@@ -70,30 +69,26 @@ class Keeper:
         """Upload until `stop` is set; an interrupted upload is started again by the next worker."""
         failures = 0
         while not self.stop.is_set():
-            busy = False
             try:
                 for attempt in self.folder.all_attempts():
-                    busy |= self.keep(attempt)
+                    self.keep(attempt)
                 failures = 0
             except Unreachable as error:
                 failures += 1
                 if failures == 1:
                     log.info("keeper_waits", error=str(error)[:300])
-            pause_s = LOOK_EVERY_S if busy else IDLE_EVERY_S
-            if failures:
-                pause_s = min(LOOK_EVERY_S * 2.0**failures, LONGEST_PAUSE_S)
-            self.nudge.wait(pause_s)
+            self.nudge.wait(min(LOOK_EVERY_S * 2.0**failures, LONGEST_PAUSE_S))
             self.nudge.clear()
         self.client.close()
 
-    def keep(self, attempt: Attempt) -> bool:
-        """Send the finished files of one attempt; return False once everything is stored."""
+    def keep(self, attempt: Attempt) -> None:
+        """Send the finished files of one attempt."""
         state = read_model(attempt.kept_file, KeptState) or KeptState()
         if state.complete:
-            return False
+            return
         exited = attempt.exit.exists()
         if time.monotonic() < self.refused_until.get(attempt.path, 0.0):
-            return True
+            return
         try:
             self._keep_checkpoints(attempt, state)
             if exited:
@@ -112,7 +107,6 @@ class Keeper:
                 self.refused_until[attempt.path] = time.monotonic() + REFUSED_PAUSE_S
         except OSError as error:  # from the disk: this attempt waits, the others go on
             log.warning("disk_error", attempt=attempt.path.name, error=str(error))
-        return not state.complete
 
     def _complete(self, attempt: Attempt, state: KeptState) -> None:
         state.complete = True

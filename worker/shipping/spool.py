@@ -417,7 +417,6 @@ class Spool:
                 pause_s = min(pause_s, LOOK_EVERY_S)
                 continue
             if backlog.is_resting() and not self.stop.is_set():
-                pause_s = min(pause_s, SHIP_EVERY_S)
                 continue
             again_s = LOOK_EVERY_S
             try:

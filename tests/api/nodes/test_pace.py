@@ -26,7 +26,29 @@ from tests.api.shapes import heartbeat
 def test_the_nodes_together_send_a_hundred_and_three_may_be_missed(
     nodes: int, unreachable_after_s: float, wanted_s: float
 ) -> None:
-    assert pause_s(nodes, unreachable_after_s) == pytest.approx(wanted_s)
+    assert pause_s(nodes, unreachable_after_s, is_at_work=False) == pytest.approx(wanted_s)
+
+
+@pytest.mark.parametrize(
+    ("phases", "wanted_s"),
+    [
+        ([], 0.01),
+        (["running"], 10.0),
+        (["running", "running"], 10.0),
+        (["running", "starting"], 0.01),
+        (["running", "stopping"], 0.01),
+    ],
+)
+def test_a_node_that_only_trains_has_the_longest_pause(
+    world: World, phases: list[str], wanted_s: float
+) -> None:
+    attempts = [
+        {"job_id": f"job_{number}", "epoch": 1, "phase": phase}
+        for number, phase in enumerate(phases)
+    ]
+    answer = world.node.post("/v1/node/heartbeat", json=heartbeat(attempts=attempts))
+    assert answer.status_code == 200
+    assert float(answer.headers[BEAT_AFTER]) == pytest.approx(wanted_s)
 
 
 def test_the_answer_to_a_heartbeat_says_when_the_next_one_is_wanted(

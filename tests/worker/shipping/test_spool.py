@@ -15,10 +15,10 @@ from worker.node.api_client import ApiClient
 from worker.node.attempts import Attempt, Key, NodeFolder
 from worker.shipping import spool as spools
 from worker.shipping.spool import (
+    IDLE_EVERY_S,
     LONGEST_PAUSE_S,
     LOOK_EVERY_S,
     MAX_LOG_BYTES,
-    SHIP_EVERY_S,
     Spool,
     read_lines,
     read_piece,
@@ -133,7 +133,7 @@ def test_an_attempt_that_nobody_watches_rests_until_somebody_does_or_it_ends(
     write(attempt.metrics, {"step": 1, "loss": 1.0})
     spool.ship_all()
     write(attempt.metrics, {"step": 2, "loss": 1.0})
-    assert spool.ship_all() == SHIP_EVERY_S  # after which it looks for the attempt's end
+    assert spool.ship_all() == IDLE_EVERY_S
     assert api.steps(KEY) == [1]
     [backlog] = spool.backlogs.values()
     backlog.hurry()
