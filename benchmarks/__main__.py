@@ -91,14 +91,19 @@ def launch_rows(*, pairs: int) -> list[Row]:
 def step_rows(*, pairs: int) -> list[Row]:
     """Measure the step time."""
     tell("step time")
-    of_medians, of_means = training.step_time(pairs)
+    of_medians, of_means, of_waits = training.step_time(pairs)
     return [
         (
             "step time under the platform, of a job that nobody watches, on cores that it shares / "
             "plain torchrun, while the platform stands still",
             f"{of_medians}; of mean steps {of_means}",
             "ratio <= 1.005",
-        )
+        ),
+        (
+            "the same, by nothing but the time that the ranks wait for a core",
+            str(of_waits),
+            "ratio <= 1.005",
+        ),
     ]
 
 

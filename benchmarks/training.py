@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx2
 import psutil
@@ -29,7 +30,24 @@ ENDLESS = 1_000_000
 TURN_S, GET_GOING_S = 5.0, 0.5
 WARM_TURNS, TURNS = 1, 4  # in the first caches and allocators warm up
 
-Turn = tuple[float, float]
+RANKS = 2
+
+
+class Turn(NamedTuple):
+    """Part of a turn after its start."""
+
+    begin: float
+    """Seconds since 1970."""
+    end: float
+    waited: float
+    """Share of it in which a rank could go on and had no core, of both ranks the mean."""
+
+
+class StepTimes(NamedTuple):
+    """Step times of one training, in seconds, and the share of time that its ranks waited."""
+
+    steps: list[float]
+    waited: float
 
 
 def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
@@ -45,24 +63,29 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
     return warm, torchrun, by_hand
 
 
-def step_time(pairs: int) -> tuple[Ratio, Ratio]:
+def step_time(pairs: int) -> tuple[Ratio, Ratio, Ratio]:
     """Return the step time under the platform / under torchrun by hand, of pairs of trainings: of
-    their median steps, and of their mean steps, in which each interruption counts.
+    their median steps, of their mean steps, in which each interruption counts, and of steps that
+    differ by nothing but the time that the ranks wait for a core, as the kernel counts it.
 
     The two of a pair take turns of a few seconds, so that both meet the same speed of the cores.
     While one is at work all processes of the other stand still, the platform's own included.
     """
     with running_platform(forked=False) as platform:
         found = [_steps_in_turns(platform) for _ in range(pairs)]
-    of_medians, of_means = (
-        ratio(*([average(steps) for steps in of_pairs] for of_pairs in zip(*found, strict=True)))
-        for average in (statistics.median, statistics.fmean)
+    of_medians, of_means, of_waits = (
+        ratio(*([measure(one) for one in of_pairs] for of_pairs in zip(*found, strict=True)))
+        for measure in (
+            lambda one: statistics.median(one.steps),
+            lambda one: statistics.fmean(one.steps),
+            lambda one: 1 + one.waited,
+        )
     )
-    return of_medians, of_means
+    return of_medians, of_means, of_waits
 
 
-def _steps_in_turns(platform: Running) -> tuple[list[float], list[float]]:
-    """Return the step times of a job, and of the same training by torchrun alone."""
+def _steps_in_turns(platform: Running) -> tuple[StepTimes, StepTimes]:
+    """Measure a job, and the same training by torchrun alone."""
     with platform.http() as client, _by_hand(ENDLESS) as (by_hand, theirs):
         job_id, ours = _submit(platform, client, _spec(ENDLESS))
         for metrics in (ours, theirs):
@@ -75,7 +98,7 @@ def _steps_in_turns(platform: Running) -> tuple[list[float], list[float]]:
             for _ in range(WARM_TURNS + TURNS)
         ]
         of_ours, of_theirs = zip(*turns[WARM_TURNS:], strict=True)
-        found = _steps_within(ours, of_ours), _steps_within(theirs, of_theirs)
+        found = _step_times(ours, of_ours), _step_times(theirs, of_theirs)
         for process in _platform(platform):
             process.resume()
         client.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
@@ -88,15 +111,33 @@ def _steps_in_turns(platform: Running) -> tuple[list[float], list[float]]:
 
 
 def _take_turn(family: Sequence[psutil.Process]) -> Turn:
-    """Let the processes work for a turn; return its part after the start, in seconds since 1970."""
+    """Let the processes work for a turn."""
     for process in family:
         process.resume()
     time.sleep(GET_GOING_S)
-    begin = time.time()
+    begin, before = time.time(), _computed_and_waited(family)
     time.sleep(TURN_S)
-    end = time.time()
+    end, after = time.time(), _computed_and_waited(family)
     _suspend(family)
-    return begin, end
+    spent = sorted(
+        (after[pid][0] - computed, after[pid][1] - waited)
+        for pid, (computed, waited) in before.items()
+        if pid in after
+    )
+    # The ranks are those that compute: a shim has their working directory, too.
+    waited_s = statistics.fmean(waited for _, waited in spent[-RANKS:])
+    return Turn(begin, end, waited_s / (end - begin))
+
+
+def _computed_and_waited(family: Iterable[psutil.Process]) -> dict[int, tuple[float, float]]:
+    """Map pid -> seconds on a core, and seconds of waiting for one, of its main thread so far."""
+    found = {}
+    for process in family:
+        with suppress(OSError):
+            counted = Path(f"/proc/{process.pid}/task/{process.pid}/schedstat").read_text()
+            computed, waited, _ = map(int, counted.split())
+            found[process.pid] = computed / 1e9, waited / 1e9
+    return found
 
 
 def _family(pid: int) -> list[psutil.Process]:
@@ -116,16 +157,17 @@ def _suspend(family: Iterable[psutil.Process]) -> None:
             process.suspend()
 
 
-def _steps_within(metrics: Path, turns: Iterable[Turn]) -> list[float]:
+def _step_times(metrics: Path, turns: Sequence[Turn]) -> StepTimes:
     """Return the times of the steps that began and ended in one of the turns."""
     records = [json.loads(line) for line in metrics.read_text().splitlines()]
     steps = [(one["time"], one["step_time_s"]) for one in records if "step_time_s" in one]
-    return [
+    within = [
         duration
-        for begin, end in turns
+        for turn in turns
         for ended, duration in steps
-        if begin < ended - duration and ended < end
+        if turn.begin < ended - duration and ended < turn.end
     ]
+    return StepTimes(within, statistics.fmean(turn.waited for turn in turns))
 
 
 def _spec(steps: int) -> dict[str, object]:
