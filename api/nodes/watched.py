@@ -122,11 +122,14 @@ class Watched:
                     async with asyncio.timeout(TELL_EVERY_S if self._told else None):
                         await self._wanted.wait()
                 self._wanted.clear()
-                here = self._here()
-                await self._exchange(client, here)
-                new, self._told = here - self._told, here
-                if new:
-                    await self._ring(new)
+                try:
+                    here = self._here()
+                    await self._exchange(client, here)
+                    new, self._told = here - self._told, here
+                    if new:
+                        await self._ring(new)
+                except Exception:  # without this task nobody would be watched any more
+                    log.exception("watched_not_told")
                 await asyncio.sleep(REST_S)
 
     async def _exchange(self, client: "redis.asyncio.Redis", here: Collection[str]) -> None:

@@ -99,17 +99,9 @@ class Agent:
             glance = self.folder.glance()
             is_due = self.wake.is_set() or time.monotonic() >= next_beat
             if is_due or glance != at_work:
-                seen = self.observe()
-                if self.carry_on(seen):
-                    seen = self.observe()
-                observed = [self.describe(one) for one in seen]
+                seen, observed = self.look()
                 news = [_news_of(one) for one in observed]
-                if any(s.exited and o.exit is None for s, o in zip(seen, observed, strict=True)):
-                    self.actor.spool.set()  # an exit waits for the attempt's last lines
                 at_work = glance if _are_at_work(seen, observed) else None
-                for one in seen:
-                    if one.shim_lives:
-                        self._ring_at_end(one.key)
                 if is_due or news != told:
                     self.wake.clear()
                     told = news
@@ -121,6 +113,19 @@ class Agent:
                 known.preparation.cancelled.set()
         self.actor.gpus.close()
         self.client.close()
+
+    def look(self) -> tuple[list[AttemptFolder], list[ObservedAttempt]]:
+        """Carry every attempt on as far as it goes now; return all, and the report about them."""
+        seen = self.observe()
+        if self.carry_on(seen):
+            seen = self.observe()
+        observed = [self.describe(one) for one in seen]
+        for folder, one in zip(seen, observed, strict=True):
+            if folder.exited and one.exit is None:
+                self.actor.spool.set()  # an exit waits for the attempt's last lines
+            if folder.shim_lives:
+                self._ring_at_end(folder.key)
+        return seen, observed
 
     def observe(self) -> list[AttemptFolder]:
         """Return every attempt that has a folder here."""
