@@ -15,6 +15,7 @@ fit*): it is stopped with a checkpoint in time and goes on later.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -137,6 +138,8 @@ class Backfill:
 
         Free time only shrinks during the walk, so longer jobs need not be tried.
         """
+        self._gaps: dict[tuple[str, int, Part], tuple[int, FreeNodes | None]] = {}
+        """Map (class, number of nodes, part) -> number of changes of the lane, and its gap then."""
 
     @property
     def is_over(self) -> bool:
@@ -248,11 +251,17 @@ class Backfill:
         """Return the longest room from now on with the part of `num_nodes` nodes; None if there
         is none, or if not a lease but a job or a reservation ends it."""
         lane = self.lanes.get(name)
-        room = lane.room_now(num_nodes, slots=part.free, among=part.nodes) if lane else None
-        if room is None:
+        if lane is None:
             return None
-        left = room.nodes & self._leases[name].at(room.end, part.free)
-        return room if left.bit_count() < num_nodes else None
+        key = (name, num_nodes, part)
+        changes, gap = self._gaps.get(key, (-1, None))
+        if changes != lane.changes:
+            gap = lane.room_now(num_nodes, slots=part.free, among=part.nodes)
+            if gap is not None:
+                left = gap.nodes & self._leases[name].at(gap.end, part.free)
+                gap = gap if left.bit_count() < num_nodes else None
+            self._gaps[key] = lane.changes, gap
+        return gap
 
 
 def earliest(lanes: Mapping[str, ClassLane], want: Want) -> Reservation | None:
@@ -266,14 +275,49 @@ def earliest(lanes: Mapping[str, ClassLane], want: Want) -> Reservation | None:
         if lane is None:
             continue
         for part in want.ways(name):
-            room = lane.earliest(want.num_nodes, want.seconds, slots=part.free, among=part.nodes)
-            if room is not None and (best is None or room.start < best[2].start):
+            room = lane.earliest(
+                want.num_nodes,
+                want.seconds,
+                slots=part.free,
+                before=math.inf if best is None else best[2].start,
+                among=part.nodes,
+            )
+            if room is not None:
                 best = name, part, room
     if best is None:
         return None
     name, part, room = best
     chosen = lanes[name].last_freed(room, want.num_nodes, part.free)
     return Reservation(name, chosen, room.start, room.end, part.slots)
+
+
+class StartBounds:
+    """Lower bounds of starts in a lane from which only is taken.
+
+    A job starts no earlier than an earlier one could that wanted as many of the same nodes or
+    fewer, for as long or shorter.
+    """
+
+    def __init__(self) -> None:
+        self._stairs: dict[int, tuple[list[float], list[float]]] = {}
+        """By number of nodes: times wanted, and the bounds from each on; both ascend."""
+
+    def of(self, num_nodes: int, seconds: float) -> float:
+        """Return the bound for a job that wants so many nodes for so long."""
+        bound = -math.inf
+        for fewer, (times, bounds) in self._stairs.items():
+            if fewer <= num_nodes and (place := bisect_right(times, seconds)):
+                bound = max(bound, bounds[place - 1])
+        return bound
+
+    def note(self, num_nodes: int, seconds: float, start: float) -> None:
+        """Note the earliest start of such a job."""
+        times, bounds = self._stairs.setdefault(num_nodes, ([], []))
+        place = bisect_left(times, seconds)
+        if place and bounds[place - 1] >= start:
+            return
+        passed = bisect_right(bounds, start, place)
+        times[place:passed], bounds[place:passed] = [seconds], [start]
 
 
 class StartForecast:
@@ -285,8 +329,7 @@ class StartForecast:
     def __init__(self, lanes: Mapping[str, ClassLane]) -> None:
         """Begin a forecast from `lanes` as a finished walk has left them."""
         self._lanes = {name: lane.coarse(STEP_S) for name, lane in lanes.items()}
-        self._from: dict[tuple[str, int, float, Part], float] = {}
-        """Last start found for equal jobs: the next one starts no earlier."""
+        self._bounds: dict[tuple[str, Part], StartBounds] = {}
 
     def place(self, want: Want) -> Reservation | None:
         """Return the next job's forecast; None if its nodes are never free together."""
@@ -297,18 +340,18 @@ class StartForecast:
             if lane is None:
                 continue
             for part in want.ways(name):
-                key = (name, want.num_nodes, seconds, part)
+                bounds = self._bounds.setdefault((name, part), StartBounds())
+                before = math.inf if best is None else best[2].start
                 room = lane.earliest(
                     want.num_nodes,
                     seconds,
                     slots=part.free,
-                    not_before=self._from.get(key, -math.inf),
+                    not_before=bounds.of(want.num_nodes, seconds),
+                    before=before,
                     among=part.nodes,
                 )
-                if room is None:
-                    continue
-                self._from[key] = room.start
-                if best is None or room.start < best[2].start:
+                bounds.note(want.num_nodes, seconds, before if room is None else room.start)
+                if room is not None:
                     best = name, part.slots, room
         if best is None:
             return None

@@ -43,6 +43,8 @@ class ClassLane:
         self._all = self._on_levels(nodes, levels)
         self.times = [now]
         self.masks = [self._all]
+        self.changes = 0
+        """Number of times that nodes were taken or given."""
 
     def copy(self) -> "ClassLane":
         """Return an independent copy of the lane."""
@@ -83,6 +85,7 @@ class ClassLane:
         start = max(start, self.now)
         if end <= start:
             return
+        self.changes += 1
         first, last = self._cut(start), self._cut(end)
         column = self._on_levels(nodes, self.levels)
         others = self._all ^ column
@@ -98,6 +101,7 @@ class ClassLane:
         start = max(start, self.now)
         if end <= start:
             return
+        self.changes += 1
         first, last = self._cut(start), self._cut(end)
         column = self._on_levels(nodes, self.levels)
         if slots is None or slots >= self.levels:
@@ -127,16 +131,17 @@ class ClassLane:
         *,
         slots: int | None = None,
         not_before: float = -math.inf,
+        before: float = math.inf,
         among: int = -1,
     ) -> FreeNodes | None:
         """Return the first room with `num_nodes` of the nodes `among` (a mask; default: all) free
-        together for `seconds`; None if there is none."""
+        together for `seconds`; None if none begins in [`not_before`, `before`)."""
         times, masks = self.times, self.masks
         level = self._level(slots)
         window = (among & self._nodes) << level  # read in place: shifting each mask takes longer
         first = max(0, bisect_right(times, not_before) - 1)
         last = len(times) - 1
-        while first <= last:
+        while first <= last and times[first] < before:
             nodes, index = masks[first] & window, first
             if nodes.bit_count() < num_nodes:
                 first += 1
@@ -154,6 +159,8 @@ class ClassLane:
                 while (both := nodes & masks[first - 1]).bit_count() >= num_nodes:
                     nodes, first = both, first - 1
             else:
+                if times[first] >= before:
+                    return None
                 return FreeNodes(times[first], times[first] + seconds, nodes >> level)
             first += 1
         return None

@@ -8,6 +8,7 @@ from scheduler.queue.backfill import (
     CONSERVATIVE,
     EASY,
     FIRST_COME,
+    STEP_S,
     Backfill,
     BackfillStart,
     QueueRules,
@@ -181,6 +182,41 @@ def test_a_forecast_is_never_earlier_than_the_exact_plan_of_one_job(
         assert exact is not None
         assert told is not None
         assert exact.start <= told.start
+
+
+@given(LEASES, LEASES, WANTS)
+def test_a_forecast_is_the_first_free_step_whatever_was_asked_before(
+    leases: list[tuple[int, int, int]],
+    others: list[tuple[int, int, int]],
+    found: list[tuple[int, int]],
+) -> None:
+    """Bounds and the better class of two only spare it a part of the search."""
+    lanes = {"a": lane_of(leases), "b": lane_of(others)}
+    forecast = StartForecast(lanes)
+    plain = {name: lane.coarse(STEP_S) for name, lane in lanes.items()}
+    for each in wants_of(found):
+        each = each._replace(classes=("a", "b"))
+        rooms = {name: lane.earliest(each.num_nodes, each.seconds) for name, lane in plain.items()}
+        told = forecast.place(each)
+        assert told is not None
+        starts = {name: room.start for name, room in rooms.items() if room is not None}
+        assert told.start == min(starts.values())
+        assert told.class_name == min(starts, key=lambda name: (starts[name], name))
+        plain[told.class_name].take(told.nodes, told.start, told.end)
+
+
+@given(LEASES, WANTS)
+def test_the_present_gap_is_measured_anew_after_each_start(
+    leases: list[tuple[int, int, int]], found: list[tuple[int, int]]
+) -> None:
+    lane = lane_of(leases)
+    walk = Backfill({"a": lane.copy()}, QueueRules())
+    for number, (num_nodes, hours) in enumerate(found):
+        each = want(f"job-{number}", num_nodes, hours, may_be_cut=True)
+        fresh = Backfill({"a": walk.lanes["a"].copy()}, QueueRules())
+        fresh._leases = walk._leases
+        assert walk.gap_now(each) == fresh.gap_now(each)
+        walk.start(each)
 
 
 @given(LEASES, WANTS)

@@ -35,6 +35,17 @@ def test_the_earliest_room_is_the_first_second_at_which_enough_are_free_for_long
     assert found == FreeNodes(start, start + seconds, free(start))
 
 
+@given(TAKEN, st.integers(1, NODES), st.integers(1, 9), st.integers(0, 40))
+def test_a_room_that_begins_too_late_is_none(
+    taken: list[tuple[int, int, int]], num_nodes: int, seconds: int, before: int
+) -> None:
+    lane = lane_of(taken)
+    room = lane.earliest(num_nodes, seconds)
+    assert room is not None
+    wanted = room if room.start < before else None
+    assert lane.earliest(num_nodes, seconds, before=before) == wanted
+
+
 @given(TAKEN, st.integers(1, ALL), st.integers(0, 20), st.integers(1, 9))
 def test_what_is_given_back_is_as_free_as_before(
     taken: list[tuple[int, int, int]], nodes: int, start: int, seconds: int
