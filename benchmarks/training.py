@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -69,10 +69,11 @@ def step_time(pairs: int) -> tuple[Ratio, Ratio, Ratio]:
     differ by nothing but the time that the ranks wait for a core, as the kernel counts it.
 
     The two of a pair take turns of a few seconds, so that both meet the same speed of the cores.
-    While one is at work all processes of the other stand still, the platform's own included.
+    While one is at work all processes of the other stand still, the platform's own included. Which
+    of them starts first alternates.
     """
     with running_platform(forked=False) as platform:
-        found = [_steps_in_turns(platform) for _ in range(pairs)]
+        found = [_steps_in_turns(platform, ours_first=bool(n % 2)) for n in range(pairs)]
     of_medians, of_means, of_waits = (
         ratio(*([measure(one) for one in of_pairs] for of_pairs in zip(*found, strict=True)))
         for measure in (
@@ -84,12 +85,18 @@ def step_time(pairs: int) -> tuple[Ratio, Ratio, Ratio]:
     return of_medians, of_means, of_waits
 
 
-def _steps_in_turns(platform: Running) -> tuple[StepTimes, StepTimes]:
-    """Measure a job, and the same training by torchrun alone."""
-    with platform.http() as client, _by_hand(ENDLESS) as (by_hand, theirs):
-        job_id, ours = _submit(platform, client, _spec(ENDLESS))
-        for metrics in (ours, theirs):
-            wait_for(partial(_first_line, metrics), what="the first step", every_s=0.1)
+def _steps_in_turns(platform: Running, *, ours_first: bool) -> tuple[StepTimes, StepTimes]:
+    """Measure a job, and the same training by torchrun alone; `ours_first` starts the job before
+    it."""
+    with platform.http() as client, ExitStack() as stack:
+        if ours_first:
+            job_id, ours = _submit(platform, client, _spec(ENDLESS))
+            wait_for(partial(_first_line, ours), what="the first step", every_s=0.1)
+        by_hand, theirs = stack.enter_context(_by_hand(ENDLESS))
+        wait_for(partial(_first_line, theirs), what="the first step", every_s=0.1)
+        if not ours_first:
+            job_id, ours = _submit(platform, client, _spec(ENDLESS))
+            wait_for(partial(_first_line, ours), what="the first step", every_s=0.1)
         # From here on the API is asked nothing: whoever reads a job is a viewer of it, and each
         # answer is work beside the steps that are measured.
         _suspend([*_platform(platform), *_family(by_hand.pid)])
