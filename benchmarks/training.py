@@ -29,7 +29,6 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 ENDLESS = 1_000_000
 TURN_S, GET_GOING_S = 5.0, 0.5
 WARM_TURNS, TURNS = 1, 4  # in the first caches and allocators warm up
-
 RANKS = 2
 
 
@@ -90,13 +89,11 @@ def _steps_in_turns(platform: Running, *, ours_first: bool) -> tuple[StepTimes, 
     it."""
     with platform.http() as client, ExitStack() as stack:
         if ours_first:
-            job_id, ours = _submit(platform, client, _spec(ENDLESS))
-            wait_for(partial(_first_line, ours), what="the first step", every_s=0.1)
+            job_id, ours = _begin_job(platform, client)
         by_hand, theirs = stack.enter_context(_by_hand(ENDLESS))
         wait_for(partial(_first_line, theirs), what="the first step", every_s=0.1)
         if not ours_first:
-            job_id, ours = _submit(platform, client, _spec(ENDLESS))
-            wait_for(partial(_first_line, ours), what="the first step", every_s=0.1)
+            job_id, ours = _begin_job(platform, client)
         # From here on the API is asked nothing: whoever reads a job is a viewer of it, and each
         # answer is work beside the steps that are measured.
         _suspend([*_platform(platform), *_family(by_hand.pid)])
@@ -115,6 +112,13 @@ def _steps_in_turns(platform: Running, *, ours_first: bool) -> tuple[StepTimes, 
 
         wait_for(ended, what="the end of the job", every_s=0.1)
     return found
+
+
+def _begin_job(platform: Running, client: httpx2.Client) -> tuple[str, Path]:
+    """Submit an endless job; return its id and its file of metrics after its first step."""
+    job_id, metrics = _submit(platform, client, _spec(ENDLESS))
+    wait_for(partial(_first_line, metrics), what="the first step", every_s=0.1)
+    return job_id, metrics
 
 
 def _take_turn(family: Sequence[psutil.Process]) -> Turn:
@@ -181,7 +185,7 @@ def _spec(steps: int) -> dict[str, object]:
     spec = yaml.safe_load(EXAMPLE.read_text())
     spec["training"] |= {"steps": steps, "warmup_steps": 1}
     spec["checkpoint"] = {"keep_last": 1}
-    spec["resources"]["ranks_per_node"] = 2  # as the runs by hand
+    spec["resources"]["ranks_per_node"] = RANKS  # as the runs by hand
     return dict(spec)
 
 
@@ -231,7 +235,7 @@ def _by_hand(steps: int) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     hardware = Hardware(
         class_name="here", device="cpu", slots=os.cpu_count() or 1, memory_gib=8.0, model=None
     )
-    resolved = plan(spec, nodes=1, ranks_per_node=2, hardware=hardware)
+    resolved = plan(spec, nodes=1, ranks_per_node=RANKS, hardware=hardware)
     with tempfile.TemporaryDirectory(prefix="ty-bench-") as name:
         run = RunDirectory(Path(name))
         text = prepare(Path(tempfile.gettempdir()) / "trainyard-bench")
@@ -241,7 +245,7 @@ def _by_hand(steps: int) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-                *("--nproc-per-node", "2", "-m", "strategies.train", "--"),
+                *("--nproc-per-node", str(RANKS), "-m", "strategies.train", "--"),
                 *("--plan", str(run.plan), "--run-dir", name),
             ],
             env={**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2))},

@@ -1,4 +1,4 @@
-"""Pace of heartbeats on a large cluster: the API says when it wants the next one.
+"""Pace of heartbeats, on a large cluster and beside trainings: the API says when it wants the next.
 
 News and doorbells do not wait for it: a node that has something to report, or is rung, sends a
 heartbeat at once.

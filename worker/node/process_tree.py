@@ -248,7 +248,7 @@ def _children(pid: int) -> list[int]:
 def attempts_of_processes(attempts: Path) -> Iterator[tuple[int, str]]:
     """Yield (pid, name of the attempt's folder) of every process of an attempt below `attempts`.
 
-    Such a process has its working directory there or carries the mark of a folder there. Takes 10
+    Such a process has its working directory there or carries the mark of a folder there. Takes 4
     us per process.
     """
     below = f"{attempts}/"

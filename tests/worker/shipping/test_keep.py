@@ -111,8 +111,10 @@ def test_artifacts_go_after_the_exit_without_links_and_strange_names(
     (attempt.artifacts / "link").symlink_to("/etc/passwd")
     keeper.keep(attempt)
     assert not api.artifacts
+    assert not keeper.kept.is_set()
     finish(attempt)
     keeper.keep(attempt)
+    assert keeper.kept.is_set()
     assert [file.path for file in api.artifacts[KEY]] == ["deep/trace.json"]
 
 
