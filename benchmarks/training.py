@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,14 @@ from strategies.plan.planner import plan
 from strategies.plan.run_directory import RunDirectory, RunPlan
 from strategies.plan.spec import TrainSpec
 from tests.running import Running, running_platform, wait_for
+from worker.ranks.launch import huge_pages
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 ENDLESS = 1_000_000
 TURN_S, GET_GOING_S = 5.0, 0.5
 WARM_TURNS, TURNS = 1, 4  # in the first caches and allocators warm up
 RANKS = 2
+OURS, PLAIN, ALIKE = range(3)  # a job, torchrun by hand, torchrun with a job's huge pages
 
 
 class Turn(NamedTuple):
@@ -49,6 +51,28 @@ class StepTimes(NamedTuple):
     waited: float
 
 
+class Training(NamedTuple):
+    """Training at work."""
+
+    metrics: Path
+    processes: Callable[[], list[psutil.Process]]
+    """All of its processes now, of a job the platform's, too."""
+
+
+class StepRatios(NamedTuple):
+    """Step time under the platform / under torchrun by hand."""
+
+    medians: Ratio
+    """Ratio of the median steps."""
+    means: Ratio
+    """Ratio of the mean steps, in which each interruption counts."""
+    alike: Ratio
+    """Ratio of the median steps, torchrun by hand using huge pages as a job's ranks do."""
+    waits: Ratio
+    """Ratio of steps that differ by nothing but the time that the ranks wait for a core, as the
+    kernel counts it."""
+
+
 def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
     """Return the seconds to the first step with the warm launcher, with torchrun started by the
     platform, and with torchrun by hand; measured in turn."""
@@ -62,47 +86,58 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
     return warm, torchrun, by_hand
 
 
-def step_time(pairs: int) -> tuple[Ratio, Ratio, Ratio]:
-    """Return the step time under the platform / under torchrun by hand, of pairs of trainings: of
-    their median steps, of their mean steps, in which each interruption counts, and of steps that
-    differ by nothing but the time that the ranks wait for a core, as the kernel counts it.
+def step_time(rounds: int) -> StepRatios:
+    """Compare a job with the same training by torchrun alone, in `rounds` of new starts.
 
-    The two of a pair take turns of a few seconds, so that both meet the same speed of the cores.
-    While one is at work all processes of the other stand still, the platform's own included. Which
-    of them starts first alternates.
+    The trainings of a round take turns of a few seconds, so that all meet the same speed of the
+    cores. While one is at work all processes of the others stand still, the platform's own
+    included. Which of them starts first, and which has the first turn, alternates.
     """
     with running_platform(forked=False) as platform:
-        found = [_steps_in_turns(platform, ours_first=bool(n % 2)) for n in range(pairs)]
-    of_medians, of_means, of_waits = (
-        ratio(*([measure(one) for one in of_pairs] for of_pairs in zip(*found, strict=True)))
-        for measure in (
-            lambda one: statistics.median(one.steps),
-            lambda one: statistics.fmean(one.steps),
-            lambda one: 1 + one.waited,
-        )
+        found = [_steps_in_turns(platform, first=number % 3) for number in range(rounds)]
+
+    def compare(measure: Callable[[StepTimes], float], theirs: int) -> Ratio:
+        return ratio([measure(one[OURS]) for one in found], [measure(one[theirs]) for one in found])
+
+    def median(one: StepTimes) -> float:
+        return statistics.median(one.steps)
+
+    return StepRatios(
+        medians=compare(median, PLAIN),
+        means=compare(lambda one: statistics.fmean(one.steps), PLAIN),
+        alike=compare(median, ALIKE),
+        waits=compare(lambda one: 1 + one.waited, PLAIN),
     )
-    return of_medians, of_means, of_waits
 
 
-def _steps_in_turns(platform: Running, *, ours_first: bool) -> tuple[StepTimes, StepTimes]:
-    """Measure a job, and the same training by torchrun alone; `ours_first` starts the job before
-    it."""
-    with platform.http() as client, ExitStack() as stack:
-        if ours_first:
-            job_id, ours = _begin_job(platform, client)
-        by_hand, theirs = stack.enter_context(_by_hand(ENDLESS))
-        wait_for(partial(_first_line, theirs), what="the first step", every_s=0.1)
-        if not ours_first:
-            job_id, ours = _begin_job(platform, client)
+def _steps_in_turns(platform: Running, *, first: int) -> list[StepTimes]:
+    """Measure a job, the same training by torchrun alone, and by torchrun with huge pages; the
+    `first` of them starts before the others."""
+    kinds = (partial(_job, platform), partial(_alone, {}), partial(_alone, huge_pages()))
+    order = [(first + each) % len(kinds) for each in range(len(kinds))]
+    with ExitStack() as stack:
+        trainings = {which: stack.enter_context(kinds[which]()) for which in order}
         # From here on the API is asked nothing: whoever reads a job is a viewer of it, and each
         # answer is work beside the steps that are measured.
-        _suspend([*_platform(platform), *_family(by_hand.pid)])
-        turns = [
-            (_take_turn(_platform(platform)), _take_turn(_family(by_hand.pid)))
+        for training in trainings.values():
+            _suspend(training.processes())
+        rounds = [
+            {which: _take_turn(trainings[which].processes()) for which in order}
             for _ in range(WARM_TURNS + TURNS)
         ]
-        of_ours, of_theirs = zip(*turns[WARM_TURNS:], strict=True)
-        found = _step_times(ours, of_ours), _step_times(theirs, of_theirs)
+        return [
+            _step_times(trainings[which].metrics, [turns[which] for turns in rounds[WARM_TURNS:]])
+            for which in range(len(kinds))
+        ]
+
+
+@contextmanager
+def _job(platform: Running) -> Iterator[Training]:
+    """Run an endless job; yield it after its first step."""
+    with platform.http() as client:
+        job_id, metrics = _submit(platform, client, _spec(ENDLESS))
+        wait_for(partial(_first_line, metrics), what="the first step", every_s=0.1)
+        yield Training(metrics, partial(_platform, platform))
         for process in _platform(platform):
             process.resume()
         client.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
@@ -111,14 +146,14 @@ def _steps_in_turns(platform: Running, *, ours_first: bool) -> tuple[StepTimes, 
             return bool(client.get(f"/v1/jobs/{job_id}").json()["is_final"])
 
         wait_for(ended, what="the end of the job", every_s=0.1)
-    return found
 
 
-def _begin_job(platform: Running, client: httpx2.Client) -> tuple[str, Path]:
-    """Submit an endless job; return its id and its file of metrics after its first step."""
-    job_id, metrics = _submit(platform, client, _spec(ENDLESS))
-    wait_for(partial(_first_line, metrics), what="the first step", every_s=0.1)
-    return job_id, metrics
+@contextmanager
+def _alone(environment: Mapping[str, str]) -> Iterator[Training]:
+    """Run the same training by torchrun alone; yield it after its first step."""
+    with _by_hand(ENDLESS, environment) as (process, metrics):
+        wait_for(partial(_first_line, metrics), what="the first step", every_s=0.1)
+        yield Training(metrics, partial(_family, process.pid))
 
 
 def _take_turn(family: Sequence[psutil.Process]) -> Turn:
@@ -226,7 +261,9 @@ def _seconds_to_first_step_by_hand() -> float:
 
 
 @contextmanager
-def _by_hand(steps: int) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+def _by_hand(
+    steps: int, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     """Run the same plan by torchrun alone; yield its process and its file of metrics."""
     body = _spec(steps)
     spec = TrainSpec.model_validate(
@@ -248,7 +285,11 @@ def _by_hand(steps: int) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
                 *("--nproc-per-node", str(RANKS), "-m", "strategies.train", "--"),
                 *("--plan", str(run.plan), "--run-dir", name),
             ],
-            env={**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2))},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)),
+                **(environment or {}),
+            },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -34,7 +34,13 @@ def main(kind: str, repository: str, revision: str, patterns: list[str], output:
     """Resolve the revision to a commit, and download its files that match a pattern."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("HF_HOME", tempfile.mkdtemp(prefix="hub-"))
+    with tempfile.TemporaryDirectory(prefix="hub-", ignore_cleanup_errors=True) as cache:
+        os.environ.setdefault("HF_HOME", cache)
+        fetch(kind, repository, revision, patterns, output)
+
+
+def fetch(kind: str, repository: str, revision: str, patterns: list[str], output: Path) -> None:
+    """Fetch the files, and write beside them the commit that they are of."""
     if "HF_ENDPOINT" in os.environ:
         trust_the_node()
     from huggingface_hub import HfApi, hf_hub_download

@@ -19,7 +19,7 @@ import strategies
 import worker
 from core.spec.spec import Launcher
 from worker.node.boot import BOOT_ID_VARIABLE
-from worker.ranks.launch import clean_environment
+from worker.ranks.launch import clean_environment, huge_pages
 from worker.warm import ForkRisk
 
 MAX_WARM_DEATHS = 3  # after that ranks use torchrun, until the code changes or the worker restarts
@@ -117,8 +117,10 @@ class Spawners:
         self.plain = Spawner([sys.executable, "-P", "-m", "worker.spawner"], environment)
         # Both are read when torch is imported or first asked; worker.warm says why.
         forkable = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        # A fork allocates as the process does that it was forked from.
         self.warm = Spawner(
-            [sys.executable, "-P", "-m", "worker.warm", self.trainer], {**environment, **forkable}
+            [sys.executable, "-P", "-m", "worker.warm", self.trainer],
+            {**environment, **forkable, **huge_pages()},
         )
 
     def keep_ready(self, *, code_age_s: float = CODE_CHECK_EVERY_S) -> None:

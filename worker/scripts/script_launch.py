@@ -34,7 +34,13 @@ from worker.node.attempts import Attempt, NetworkFile, StartFile, read_model
 from worker.node.process_tree import MARK, descendants
 from worker.node.resource_limits import ResourceLimits
 from worker.ranks.judge import RankEvidence, codes_in_report
-from worker.ranks.launch import MASTER, PASSED_PREFIXES, fabric_variables, in_child
+from worker.ranks.launch import (
+    MASTER,
+    PASSED_PREFIXES,
+    fabric_variables,
+    huge_pages,
+    in_child,
+)
 from worker.ranks.tracebacks import traceback_error
 from worker.scripts import library_folders
 from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay
@@ -340,6 +346,7 @@ class ProgramLauncher:
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": str(self.start_order.threads),
+            **huge_pages(),
             **self.network_variables(),
             "TRAINYARD_RUN": "/job/run",
             "TRAINYARD_OUTPUT": "/job/output",

@@ -1,15 +1,26 @@
 """What ranks are told of their place: GPUs, global ranks, where all meet, threads, interface."""
 
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from core.spec.spec import Launcher
 from core.wire.messages import Fabric, Rendezvous
+from worker.agent.spawners import Spawners
 from worker.node.attempts import Attempt, StartFile
 from worker.preparing.peers import find_peers
-from worker.ranks.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
+from worker.ranks.launch import (
+    HUGE_PAGES,
+    MASTER,
+    TUNABLES,
+    TorchrunLauncher,
+    meeting_point,
+    rank_environment,
+)
 
 
 def start(**changes: object) -> StartFile:
@@ -48,6 +59,39 @@ def test_ranks_see_the_gpus_of_their_slots_alone(attempt: Attempt) -> None:
     assert rank_environment(attempt, start())["CUDA_VISIBLE_DEVICES"] == "", (
         "none, also where some are"
     )
+
+
+def test_ranks_and_the_process_that_forks_them_ask_for_huge_pages(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TUNABLES, raising=False)
+    spawners = Spawners("strategies.train.main", warm_allowed=True)
+    assert rank_environment(attempt, start())[TUNABLES] == HUGE_PAGES
+    assert spawners.warm.environment[TUNABLES] == HUGE_PAGES
+    assert TUNABLES not in spawners.plain.environment, "it computes nothing"
+    monkeypatch.setenv(TUNABLES, "glibc.malloc.arena_max=2")
+    assert rank_environment(attempt, start())[TUNABLES] == "glibc.malloc.arena_max=2"
+
+
+def test_the_variable_gives_large_allocations_huge_pages() -> None:
+    given = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not given.exists() or "[madvise]" not in given.read_text():
+        pytest.skip("this kernel gives huge pages to all, or to none")
+    if tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))) < (2, 35):
+        pytest.skip("this glibc does not ask for huge pages")
+    program = (
+        "held = bytearray(1 << 26)\n"
+        "held[:] = b'x' * len(held)\n"
+        "rollup = open('/proc/self/smaps_rollup').read()\n"
+        "print(rollup.split('AnonHugePages:')[1].split()[0])\n"
+    )
+
+    def huge_kib(environment: dict[str, str]) -> int:
+        command = [sys.executable, "-c", program]
+        return int(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+
+    assert huge_kib({}) == 0
+    assert huge_kib({TUNABLES: HUGE_PAGES}) >= 32 * 1024, "the kernel may lack some of them"
 
 
 def test_on_one_node_ranks_meet_on_loopback(attempt: Attempt) -> None:
