@@ -52,7 +52,7 @@ def sections(*, quick: bool) -> dict[str, Callable[[], list[Row]]]:
     return {
         "launch": lambda: launch_rows(pairs=2 if quick else 5),
         # A pair takes a minute.
-        "steps": lambda: step_rows(rounds=2 if quick else 20),
+        "steps": lambda: step_rows(rounds=2 if quick else 30),
         "service": lambda: service_rows(seconds=2 if quick else 10),
         "streams": lambda: watching_rows(
             streams=100 if quick else 1000, seconds=3 if quick else 10
