@@ -29,10 +29,7 @@ from worker.ranks.launch import huge_pages
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 ENDLESS = 1_000_000
 TURN_S, GET_GOING_S = 5.0, 0.5
-WARM_TURNS, TURNS = (
-    1,
-    2,
-)  # in the first caches and allocators warm up; starts differ more than turns
+WARM_TURNS, TURNS = 1, 2  # in the first caches warm up; starts differ more than turns do
 RANKS = 2
 OURS, PLAIN, ALIKE = range(3)  # a job, torchrun by hand, torchrun with a job's huge pages
 
