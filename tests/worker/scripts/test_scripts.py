@@ -6,11 +6,13 @@ from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
 from tests.worker.script_orders import output_of, script_order
+from worker.ranks.launch import TUNABLES, huge_pages
 
 HELLO = """
 import os, sys, pathlib
 from trainyard.run import log
 print("hello", sys.argv[1:], os.environ["MOOD"], os.getcwd())
+print("allocates by", os.environ["GLIBC_TUNABLES"])
 for step in range(1, 6):
     log(step=step, loss=1 / step)
 pathlib.Path(os.environ["TRAINYARD_OUTPUT"], "model.txt").write_text("weights")
@@ -31,6 +33,7 @@ def test_a_script_runs_unchanged_and_what_it_leaves_is_kept(api: FakeApi, node: 
     assert record.reason == "The script ended with exit code 0, after 5 steps."
     api.wait_for(lambda: (o := api.observed(key)) is not None and o.kept)
     assert "hello ['--lr', '1e-3'] fine /job/code" in output_of(api)
+    assert f"allocates by {huge_pages()[TUNABLES]}" in output_of(api)
     assert [line["loss"] for line in api.lines[key]] == [1 / step for step in range(1, 6)]
     [artifact] = api.artifacts[key]
     assert api.files[artifact.sha256] == b"weights"
