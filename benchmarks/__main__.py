@@ -51,7 +51,7 @@ def sections(*, quick: bool) -> dict[str, Callable[[], list[Row]]]:
     """Return the parts of the page by name, in their order."""
     return {
         "launch": lambda: launch_rows(pairs=2 if quick else 5),
-        # A pair takes a minute.
+        # A round takes a little more than a minute.
         "steps": lambda: step_rows(rounds=2 if quick else 30),
         "service": lambda: service_rows(seconds=2 if quick else 10),
         "streams": lambda: watching_rows(

@@ -94,7 +94,7 @@ def step_time(rounds: int) -> StepRatios:
     included. Which of them starts first, and which has the first turn, alternates.
     """
     with running_platform(forked=False) as platform:
-        found = [_steps_in_turns(platform, first=number % 3) for number in range(rounds)]
+        found = [_steps_in_turns(platform, first=number) for number in range(rounds)]
 
     def compare(measure: Callable[[StepTimes], float], theirs: int) -> Ratio:
         return ratio([measure(one[OURS]) for one in found], [measure(one[theirs]) for one in found])
@@ -111,8 +111,8 @@ def step_time(rounds: int) -> StepRatios:
 
 
 def _steps_in_turns(platform: Running, *, first: int) -> list[StepTimes]:
-    """Measure a job, the same training by torchrun alone, and by torchrun with huge pages; the
-    `first` of them starts before the others."""
+    """Measure a job, the same training by torchrun alone, and by torchrun with huge pages; they
+    start in this order, from the one at `first`, counted around, on."""
     kinds = (partial(_job, platform), partial(_alone, {}), partial(_alone, huge_pages()))
     order = [(first + each) % len(kinds) for each in range(len(kinds))]
     with ExitStack() as stack:
@@ -253,7 +253,7 @@ def _seconds_to_first_step(platform: Running, launcher: str) -> float:
 
 def _seconds_to_first_step_by_hand() -> float:
     started = time.time()
-    with _by_hand(steps=2) as (process, metrics):
+    with _by_hand(2, {}) as (process, metrics):
         assert process.wait() == 0
         first = _first_line(metrics)
     assert first is not None
@@ -262,7 +262,7 @@ def _seconds_to_first_step_by_hand() -> float:
 
 @contextmanager
 def _by_hand(
-    steps: int, environment: Mapping[str, str] | None = None
+    steps: int, environment: Mapping[str, str]
 ) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     """Run the same plan by torchrun alone; yield its process and its file of metrics."""
     body = _spec(steps)
@@ -288,7 +288,7 @@ def _by_hand(
             env={
                 **os.environ,
                 "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)),
-                **(environment or {}),
+                **environment,
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

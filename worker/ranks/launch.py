@@ -114,7 +114,7 @@ def huge_pages() -> dict[str, str]:
     """Return the variable that lets glibc ask the kernel for huge pages (2 MiB).
 
     glibc reads it when a process starts, from 2.35 on. Where the kernel gives huge pages to those
-    who ask (`madvise` in /sys/kernel/mm/transparent_hugepage/enabled), steps on CPUs take 4 to 17 %
+    who ask (`madvise` in /sys/kernel/mm/transparent_hugepage/enabled), steps on CPUs take 4 to 13 %
     less time. Tunables that the administrator has set for the worker take precedence.
     """
     return {TUNABLES: os.environ.get(TUNABLES, HUGE_PAGES)}

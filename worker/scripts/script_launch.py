@@ -34,13 +34,7 @@ from worker.node.attempts import Attempt, NetworkFile, StartFile, read_model
 from worker.node.process_tree import MARK, descendants
 from worker.node.resource_limits import ResourceLimits
 from worker.ranks.judge import RankEvidence, codes_in_report
-from worker.ranks.launch import (
-    MASTER,
-    PASSED_PREFIXES,
-    fabric_variables,
-    huge_pages,
-    in_child,
-)
+from worker.ranks.launch import MASTER, PASSED_PREFIXES, fabric_variables, huge_pages, in_child
 from worker.ranks.tracebacks import traceback_error
 from worker.scripts import library_folders
 from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay

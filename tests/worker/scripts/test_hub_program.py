@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -83,7 +84,10 @@ def fetch(
     passed = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     passed |= {"HF_ENDPOINT": hub.url, "TRAINYARD_OUTPUT": str(output), "HOME": str(output), **env}
     command = [sys.executable, hub_program.__file__, kind, "lab/it", revision, *patterns]
-    done = subprocess.run(command, env=passed, capture_output=True, text=True, timeout=60)
+    with tempfile.TemporaryDirectory() as scratch:
+        passed["TMPDIR"] = scratch
+        done = subprocess.run(command, env=passed, capture_output=True, text=True, timeout=60)
+        assert not os.listdir(scratch), "it leaves nothing behind"
     assert (done.returncode == 0) == (not done.stderr.strip()), done.stderr
     return done.stderr.strip()
 
